@@ -35,7 +35,7 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 func KernelParts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	var k link.Recorder
 	host, hostErr := k.Interfaces("")
-	uplinks, uses, usesErr := k.Uses()
+	uplinks, uses, usesErr := k.Uses(host)
 	ports, portsErr := k.Ports()
 	eswitches, eswitchesErr := k.Eswitches()
 	if err := cmp.Or(hostErr, usesErr, portsErr, eswitchesErr); err != nil {

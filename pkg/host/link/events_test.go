@@ -102,7 +102,7 @@ func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
 // The first default route has two next hops, the second is in a separate table, and the third is an IPv6 route.
 func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if uplinks, others, err := (Recorder{}).Uses(); len(uplinks)+len(others) > 0 || err != nil {
+		if uplinks, others, err := (Recorder{}).Uses(nil); len(uplinks)+len(others) > 0 || err != nil {
 			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)
 		}
 		index := map[string]int{}
@@ -138,7 +138,9 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
-		uplinks, others, err := Recorder{}.Uses()
+		links, err := Recorder{}.Interfaces("")
+		difftest.Must(t, err)
+		uplinks, others, err := Recorder{}.Uses(links)
 		want := map[string]string{
 			"up0": "has the address 10.0.0.1/24", "up1": "has the address 10.1.0.1/24", "up2": "has the address 10.2.0.1/24", "nic1": "has a route to 10.99.0.0/16",
 		}

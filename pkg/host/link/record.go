@@ -159,8 +159,8 @@ func (Recorder) VDPAs() (map[string]VDPARecord, error) {
 // Uses returns how the host uses the interfaces of the current network namespace. uplinks are the interfaces of
 // all next hops of the IPv4 and IPv6 default routes in all routing tables, sorted. others describes the use of each
 // interface with an IP address or a route that is not a default route, such as "has the address 192.0.2.1/24".
-// Link-local addresses and routes do not count.
-func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
+// Link-local addresses and routes do not count. links are the interfaces of that network namespace.
+func (Recorder) Uses(links []InterfaceRecord) (uplinks []string, others map[string]string, err error) {
 	addresses, err := retryInterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("list addresses: %w", err)
@@ -175,45 +175,31 @@ func (Recorder) Uses() (uplinks []string, others map[string]string, err error) {
 			return nil, nil, fmt.Errorf("list nexthop objects: %w", err)
 		}
 	}
-	up, why := map[int]bool{}, map[int]string{}
+	names := map[int]string{}
+	for _, l := range links {
+		names[l.Index] = l.Name
+	}
+	up, others := map[string]bool{}, map[string]string{}
 	for _, route := range routes {
 		for _, index := range interfacesOf(route, objects) {
 			switch {
 			case route.Type != unix.RTN_UNICAST: // unreachable and similar routes have no interface
 			case isDefault(route):
-				up[index] = true
+				up[names[index]] = true
 			case route.Table != unix.RT_TABLE_LOCAL && !route.Dst.IP.IsLinkLocalUnicast():
-				why[index] = "has a route to " + route.Dst.String()
+				others[names[index]] = "has a route to " + route.Dst.String()
 			}
 		}
 	}
 	for _, a := range addresses {
 		if !a.IP.IsLinkLocalUnicast() {
-			why[a.LinkIndex] = "has the address " + a.IPNet.String()
+			others[names[a.LinkIndex]] = "has the address " + a.IPNet.String()
 		}
 	}
-	of, err := byName(up)
-	if err != nil {
-		return nil, nil, err
-	}
-	others, err = byName(why)
+	delete(up, "") // an interface that was created after the others were listed
+	delete(others, "")
 	delete(others, "lo")
-	return slices.Sorted(maps.Keys(of)), others, err
-}
-
-// byName converts the keys from index to name. It drops interfaces that no longer exist.
-func byName[V any](byIndex map[int]V) (map[string]V, error) {
-	all := map[string]V{}
-	for index, value := range byIndex {
-		l, err := retryInterrupted(func() (netlink.Link, error) { return netlink.LinkByIndex(index) })
-		switch {
-		case err == nil:
-			all[l.Attrs().Name] = value
-		case !errors.As(err, new(netlink.LinkNotFoundError)):
-			return nil, fmt.Errorf("interface %d: %w", index, err)
-		}
-	}
-	return all, nil
+	return slices.Sorted(maps.Keys(up)), others, nil
 }
 
 func routes() (all []netlink.Route, err error) {

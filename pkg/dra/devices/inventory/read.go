@@ -31,7 +31,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	uplinks, uses, err := link.Recorder{}.Uses()
+	uplinks, uses, err := link.Recorder{}.Uses(host.Links)
 	return Host{host, append([]string{}, uplinks...), uses}, err
 }
 
