@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -146,6 +147,48 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 		}
 	})
 }
+
+// OVS-DPDK on the node returns the packets of a guest that listens, also after it was killed.
+func TestOpenVSwitchReturnsPackets(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		const vswitchd = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk"
+		needs(t, map[string]string{"dpdk-testpmd": "dpdk-dev", vswitchd: "openvswitch-switch-dpdk", "nsenter": "util-linux"})
+		stage(t)
+		must(t, os.Mkdir("/run/ovs", 0o755))
+		t.Setenv("OVS_RUNDIR", "/run/ovs")
+		run := func(name string, args ...string) string {
+			t.Helper()
+			out, err := exec.Command(name, args...).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s %s: %v\n%s", name, args, err, out)
+			}
+			return string(out)
+		}
+		run("ovsdb-tool", "create", "/run/ovs/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+		testpmd.Run(t, exec.Command("ovsdb-server", "/run/ovs/conf.db", "--remote=punix:/run/ovs/db.sock"))
+		run("ovs-vsctl", "--no-wait", "--retry", "init")
+		// Without --legacy-mem OVS adds --in-memory, which excludes --no-huge.
+		run("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true", "other_config:per-port-memory=true",
+			"other_config:dpdk-extra=--no-pci --no-shconf --no-huge --legacy-mem -m 256")
+		const sandbox = "c0ffee000000"
+		guest := attach(t, sandbox, "vhost-user", strings.NewReplacer()).start(t, byShell(t, "net_virtio_user0,path=$DEVINFO_NET1_SOCKET"))
+		run("ovs-vsctl", "--no-wait", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "--", "add-port", "br0", "pod0", "--",
+			"set", "interface", "pod0", "type=dpdkvhostuserclient", "options:vhost-server-path=/var/lib/cni/usrspcni/"+sandbox+"/"+sandbox+"-net1")
+		for range 2 {
+			vswitch := testpmd.Run(t, exec.Command(vswitchd, "unix:/run/ovs/db.sock"))
+			difftest.Eventually(t, "the switch is ready", func() bool { return exec.Command("ovs-ofctl", "del-flows", "br0").Run() == nil })
+			run("ovs-ofctl", "add-flow", "br0", "in_port=pod0,actions=in_port")
+			testpmd.Burst(t, guest)
+			if ports := run("ovs-ofctl", "dump-ports", "br0", "pod0"); !carried.MatchString(ports) {
+				t.Errorf("OVS has counted:\n%s", ports)
+			}
+			vswitch.Kill()
+		}
+	})
+}
+
+// carried matches OVS' statistics of a port that has received packets and sent them back.
+var carried = regexp.MustCompile(`(?s)rx pkts=[1-9].*tx pkts=[1-9]`)
 
 // Applications without a device here are replaced by a program that prints its arguments. virsh also prints its
 // input.

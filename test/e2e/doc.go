@@ -21,7 +21,7 @@
 //	TestWithMultus                   the devinfo plugin, with Multus and a device plugin
 //	    multus; deviceplugin
 //	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/install.md
-//	    nodeagent; injection, examples, applications, fiftypods
+//	    nodeagent; injection, examples, fiftypods
 //	TestChartInstallation            devinfo-agent, installed with Helm
 //	    chart
 //	TestRealDevices                  both agents with Helm, on the machine of test/vm: make test-vm-e2e

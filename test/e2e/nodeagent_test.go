@@ -28,8 +28,6 @@ func TestAgentInstallation(t *testing.T) {
 		{"RuntimeCanRequireAgent", agentRequired},
 		{"ClaimsWorkBesideAgent", bothAgents},
 		{"ExamplesAttachPods", examples},
-		{"DPDKSendsPacketsBetweenPodsByMemif", dpdkMemif},
-		{"DPDKSendsPacketsToOpenVSwitch", dpdkVhostUser},
 		{"KubectlDevinfoShowsPodsAndNodeState", kubectlDevinfo},
 		{"FiftyPodsLeaveNoState", fifty},
 		{"DocumentedCommandsRemoveAgent", removed},

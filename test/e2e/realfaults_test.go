@@ -160,7 +160,7 @@ func machineReset(t *testing.T, r *realNode) {
 	})
 	ready(t, agentNamespace, system)
 	ready(t, agentNamespace, agentName)
-	s.container("claim", 1)
+	s.restarted("claim")
 	s.attached("claim", "net0", "vf", "net1", "10.12.23.")
 	s.delete("claim")
 	s.delete("multus")

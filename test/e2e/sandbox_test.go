@@ -54,6 +54,21 @@ func (s *space) replacement(old string) (id string) {
 	return id
 }
 
+// restarted waits until a pod's only container runs again.
+func (s *space) restarted(pod string) {
+	s.Helper()
+	eventually(s.T, 3*time.Minute, func() error {
+		p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if list := p.Status.ContainerStatuses; len(list) != 1 || list[0].State.Running == nil || list[0].RestartCount == 0 {
+			return fmt.Errorf("the container of pod %s does not run again: %+v", pod, list)
+		}
+		return nil
+	})
+}
+
 // inside returns a new view of a sandbox's container.
 func inside(sandbox string) (*view, error) {
 	container, err := tryOnNode("", "crictl", "ps", "--quiet", "--state", "running", "--pod", sandbox)
@@ -79,7 +94,7 @@ func leases(t *testing.T, network map[string]any) []string {
 func stopped(t *testing.T, _ *agent) {
 	s, network := beginWith(t, "10.11.50.0/24")
 	s.replacement(s.stop())
-	s.container("a", 1)
+	s.restarted("a")
 	s.attached("a", "net0", "lan", "net1", "10.11.50.")
 	if all := leases(t, network); len(all) != 1 {
 		t.Errorf("one pod has the addresses %v", all)
