@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,10 +16,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
-)
 
-// devicePluginDir is the directory where the SR-IOV device plugin writes device-info files.
-const devicePluginDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
+	"devinfo-cni.io/devinfo"
+)
 
 // A pool is a resource of the node, and the file that its device plugin writes when it allocates a device.
 type pool struct {
@@ -37,7 +35,7 @@ func devicePlugin(t *testing.T, pools ...pool) {
 	t.Helper()
 	settings, err := json.Marshal(pools)
 	must(t, err)
-	t.Cleanup(func() { onNode(t, "rm", "-rf", devicePluginDir) })
+	t.Cleanup(func() { onNode(t, "rm", "-rf", devinfo.DevicePluginDir) })
 	serveOnNode(t, poolsVariable+"="+string(settings))
 	eventually(t, limit, func() (err error) {
 		free := onlyNode(t).Status.Allocatable
@@ -50,64 +48,32 @@ func devicePlugin(t *testing.T, pools ...pool) {
 	})
 }
 
-// servePools runs the device plugin until the process ends.
+// servePools runs the device plugin until the process is killed.
 func servePools(settings string) error {
 	var pools []pool
 	if err := json.Unmarshal([]byte(settings), &pools); err != nil {
 		return err
 	}
-	ended := make(chan error)
 	for n := range pools {
-		if err := pools[n].serve(ended); err != nil {
+		if err := pools[n].offer(); err != nil {
 			return fmt.Errorf("%s: %w", pools[n].Resource, err)
 		}
 	}
-	return <-ended
+	select {}
 }
 
-// serve offers the pool to the kubelet. A kubelet that starts removes the sockets of its plugins, so serve offers it
-// again. It sends an error to ended.
-func (p *pool) serve(ended chan<- error) error {
-	path := v1beta1.DevicePluginPath + p.endpoint()
-	server, err := p.offer(path)
-	if err != nil {
-		return err
-	}
-	go func() {
-		for range time.Tick(time.Second) {
-			if _, err := os.Lstat(path); err == nil {
-				continue
-			}
-			server.Stop()
-			if server, err = p.offer(path); err != nil {
-				ended <- err
-				return
-			}
-		}
-	}()
-	return nil
-}
-
-func (p *pool) endpoint() string { return "e2e-" + filepath.Base(p.Resource) + ".sock" }
-
-// offer registers the pool with the kubelet. The kubelet connects to the socket at path.
-func (p *pool) offer(path string) (*grpc.Server, error) {
+// offer serves the pool, and registers it with the kubelet.
+func (p *pool) offer() error {
+	endpoint := "e2e-" + filepath.Base(p.Resource) + ".sock"
+	path := v1beta1.DevicePluginPath + endpoint
 	_ = os.Remove(path) // the socket of an earlier run
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	server := grpc.NewServer()
 	v1beta1.RegisterDevicePluginServer(server, &poolServer{pool: p})
 	go func() { _ = server.Serve(l) }()
-	if err := p.register(); err != nil {
-		server.Stop()
-		return nil, err
-	}
-	return server, nil
-}
-
-func (p *pool) register() error {
 	kubelet, err := grpc.NewClient("unix://"+v1beta1.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
@@ -116,7 +82,7 @@ func (p *pool) register() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err = v1beta1.NewRegistrationClient(kubelet).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: p.endpoint(), ResourceName: p.Resource, Options: &v1beta1.DevicePluginOptions{},
+		Version: v1beta1.Version, Endpoint: endpoint, ResourceName: p.Resource, Options: &v1beta1.DevicePluginOptions{},
 	}, grpc.WaitForReady(true))
 	return err
 }
@@ -150,11 +116,11 @@ func (p *poolServer) Allocate(_ context.Context, request *v1beta1.AllocateReques
 			if p.Info == "" {
 				continue
 			}
-			if err := os.MkdirAll(devicePluginDir, 0o755); err != nil {
+			if err := os.MkdirAll(devinfo.DevicePluginDir, 0o755); err != nil {
 				return nil, err
 			}
-			name := strings.ReplaceAll(p.Resource+"-"+id+"-device.json", "/", "-")
-			if err := os.WriteFile(filepath.Join(devicePluginDir, name), []byte(p.Info), 0o644); err != nil {
+			file := filepath.Join(devinfo.DevicePluginDir, devinfo.DevicePluginFile(p.Resource, id))
+			if err := os.WriteFile(file, []byte(p.Info), 0o644); err != nil {
 				return nil, err
 			}
 		}

@@ -18,10 +18,8 @@
 //	    main, agent; network, promises, sandbox
 //	TestDriverOffersCapturedDevices  offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; migration
-//	TestWithMultus                   the devinfo plugin, with Multus and a device plugin
-//	    multus; deviceplugin
 //	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/install.md
-//	    nodeagent; injection, examples, fiftypods
+//	    nodeagent; injection, examples, multus, fiftypods; deviceplugin
 //	TestChartInstallation            devinfo-agent, installed with Helm
 //	    chart
 //	TestRealDevices                  both agents with Helm, on the machine of test/vm: make test-vm-e2e

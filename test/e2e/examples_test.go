@@ -38,7 +38,7 @@ func examples(t *testing.T, _ *nodeAgent) {
 			}
 			s.has("container", v, want)
 			if test.pci {
-				s.tells(v, "net1", cardInfo("1.1.0").Encode())
+				s.tells(v, "net1", cardInfo().Encode())
 			}
 			if test.address != "" {
 				s.in(test.name, "net1", test.address)

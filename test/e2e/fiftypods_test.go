@@ -11,8 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // onDisk is a script that lists the files that attachments may leave on the node, and the files that must not change
@@ -38,18 +36,19 @@ func fifty(t *testing.T, a *nodeAgent) {
 	before := listing(t)
 	s := begin(t)
 	s.lan("lan", "10.11.92.0/24")
-	s.nad("socket", socketResource, s.network("socket", map[string]any{
-		"type": "devinfo", "capabilities": capability,
-		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
-		"delegates":  []map[string]any{{"type": "userspace"}},
-	}))
-	s.fifty()
+	s.socket()
+	create := func() {
+		for n := range 50 {
+			s.create(withNetworks(fmt.Sprintf("p%d", n), nil, "lan", "socket"))
+		}
+	}
+	create()
 	shell(t, "kubectl -n devinfo set image daemonset/devinfo-agent agent="+next)
 	t.Cleanup(func() {
 		shell(t, "kubectl -n devinfo rollout undo daemonset devinfo-agent")
 		ready(t, agentNamespace, agentName)
 	})
-	s.fiftyRun()
+	s.allRun(50)
 	ready(t, agentNamespace, agentName)
 	eventually(t, limit, func() error {
 		if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, newerVersion) {
@@ -60,7 +59,7 @@ func fifty(t *testing.T, a *nodeAgent) {
 	s.deletePods(s.ctx)
 	asBefore(t, before)
 
-	s.fifty()
+	create()
 	s.until(s.ctx, limit, func(pods []corev1.Pod) error { // when some pods run and others are still starting
 		if running(pods) == 0 {
 			return errors.New("none of the pods runs")
@@ -69,7 +68,7 @@ func fifty(t *testing.T, a *nodeAgent) {
 	})
 	killOnNode(t, containerRuntime(t))
 	killOnNode(t, "kubelet")
-	s.fiftyRun()
+	s.allRun(50)
 	if containerRuntime(t) == "crio" {
 		forgotten(t)
 	}
@@ -99,7 +98,7 @@ func forgotten(t *testing.T) {
 		_, err := tryOnNode(removeForgotten, "sh")
 		return err
 	})
-	eventually(t, limit, func() error { // pods that the kubelet refused may still be ending
+	eventually(t, limit, func() error {
 		out, err := tryOnNode("", "find", "/var/lib/cni/devinfo/attachments", "-type", "f", "!", "-name", ".*")
 		if all := strings.Fields(out); err == nil && len(all) != 2*50 {
 			err = fmt.Errorf("fifty pods with two networks have %d attachments: %q", len(all), all)
@@ -108,79 +107,17 @@ func forgotten(t *testing.T) {
 	})
 }
 
-// fifty creates the missing pods.
-func (s *space) fifty() {
+// allRun waits until this number of pods run.
+func (s *space) allRun(want int) {
 	s.Helper()
-	for n := range 50 {
-		pod := withNetworks(fmt.Sprintf("p%d", n), []string{socketResource}, "lan", "socket")
-		_, err := cluster.client.CoreV1().Pods(s.name).Create(s.ctx, pod, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			s.Fatal(err)
-		}
-	}
-}
-
-// fiftyRun waits until the pods run and have their device in network-status. If the kubelet did not report a pod's
-// devices to Multus, it creates the pod again.
-func (s *space) fiftyRun() {
-	s.Helper()
-	for range 3 {
-		s.allRun()
-		var untold []string
-		for n := range 50 {
-			if pod := fmt.Sprintf("p%d", n); !strings.Contains(s.status(pod)["net2"], "vhost-user") {
-				untold = append(untold, pod)
-			}
-		}
-		if untold == nil {
-			return
-		}
-		for _, pod := range untold {
-			s.passedNothing(pod)
-			s.delete(pod)
-		}
-		s.fifty()
-	}
-	s.Error("pods that were made three times have no device-info in their network-status")
-}
-
-// passedNothing checks that Multus passed neither a device nor a path for a pod. Multus asks the kubelet's
-// pod-resources API for the devices of a pod, and continues if the answer contains none. That happened to one pod of
-// some hundreds on a node under load. According to its source the kubelet (1.36) may drop the devices of a pod that
-// it admits while it answers another request: UpdateAllocatedDevices of its devicemanager lists the active pods
-// before it takes the lock.
-func (s *space) passedNothing(pod string) {
-	s.Helper()
-	sandbox := onNode(s.T, "crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name, "--name", "^"+pod+"$")
-	log, _ := tryOnNode("", "grep", "-F", "/"+sandbox+"/net2", nodeLog)
-	if said := "Multus passes it only for a network that has a device (deviceID)"; sandbox == "" || !strings.Contains(log, said) {
-		s.Errorf("the network-status of %s has no device-info, and devinfo does not say %q of its sandbox %s:\n%s", pod, said, sandbox, log)
-		return
-	}
-	s.Logf("creating %s again: Multus passed devinfo no device", pod)
-}
-
-// allRun waits until the pods run. After a restart, the kubelet refuses pods whose containers did not exist yet,
-// until the device plugin has registered again. allRun creates these pods again.
-func (s *space) allRun() {
-	s.Helper()
-	began, now := time.Now(), int64(0)
+	began := time.Now()
 	s.until(s.ctx, 20*time.Minute, func(pods []corev1.Pod) error {
-		for _, p := range pods {
-			if p.Status.Phase == corev1.PodFailed && p.DeletionTimestamp == nil {
-				s.Logf("creating %s again: %s", p.Name, p.Status.Message)
-				if err := cluster.client.CoreV1().Pods(s.name).Delete(s.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
-					return err
-				}
-			}
-		}
-		if n := running(pods); n != 50 {
-			s.fifty()
-			return fmt.Errorf("%d of 50 pods run", n)
+		if n := running(pods); n != want {
+			return fmt.Errorf("%d of %d pods run", n, want)
 		}
 		return nil
 	})
-	s.Logf("50 pods run after %v", time.Since(began).Round(time.Second))
+	s.Logf("%d pods run after %v", want, time.Since(began).Round(time.Second))
 }
 
 // asBefore waits until the node's files are the same as before. It ignores directories.

@@ -109,16 +109,22 @@ func (s *space) declaring(name string, info map[string]any) {
 	s.nad(name, "", s.network(name, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info}))
 }
 
+// socket creates a network with a socket in the sandbox's directory.
+func (s *space) socket() {
+	s.Helper()
+	s.nad("socket", "", s.network("socket", map[string]any{
+		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{{"type": "userspace"}},
+		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
+	}))
+}
+
 // injected creates a pod in three networks: a macvlan, the node's card by name, and a socket. With the card the
 // settings grant /dev/net/tun.
 func injected(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.80.0/24")
 	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}})
-	s.nad("socket", "", s.network("socket", map[string]any{
-		"type": "devinfo", "deviceInfoFile": "auto", "delegates": []map[string]any{{"type": "userspace"}},
-		"deviceInfo": map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": userspaceDir + "{containerID:12}/{ifName}"}},
-	}))
+	s.socket()
 	pod := withNetworks("a", nil, "lan", "card", "socket")
 	once := pod.Spec.Containers[0]
 	once.Name, once.Command = "first", []string{"/pod-view", "-once"}
@@ -131,7 +137,7 @@ func injected(t *testing.T, _ *nodeAgent) {
 	want.Nodes = []string{"/dev/net/tun 0" + strings.ReplaceAll(onNode(t, "stat", "-c", "%a_%u:%g", "/dev/net/tun"), "_", " ")}
 	s.has("container", view, want)
 	s.has("init container", s.said("a", "first"), want)
-	s.tells(view, "net1", cardInfo("1.1.0").Encode())
+	s.tells(view, "net1", cardInfo().Encode())
 	s.knows(view)
 	s.delete("a")
 	clean(t)
@@ -286,8 +292,8 @@ func bothAgents(t *testing.T, _ *nodeAgent) {
 	s.attached("a", "net0", "lan", "net9", "10.11.94.")
 	view := s.running("a")
 	s.has("container with the claim", view, files("net1", "net9"))
-	s.tells(view, "net1", cardInfo("1.1.0").Encode())
-	s.tells(view, "net9", cardInfo("1.1.0").Encode())
+	s.tells(view, "net1", cardInfo().Encode())
+	s.tells(view, "net9", cardInfo().Encode())
 	without := s.said("a", "unclaimed")
 	s.has("container without the claim", without, files("net1"))
 	s.knows(without)

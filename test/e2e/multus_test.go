@@ -5,8 +5,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,26 +19,11 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// TestWithMultus checks that devinfo writes device information for pods of Multus. network-status must contain it for
-// the right interface, and no state may remain.
-func TestWithMultus(t *testing.T) {
-	needsKit(t, "they put Multus and device plugins on the node")
-	findCard(t)
-	onNode(t, binary(t, "devinfoctl"), "install", "--cni-bin-dir", "/opt/cni/bin")
-	onNode(t, "mkdir", "-p", filepath.Dir(nodeSettings))
-	feedOnNode(t, `{"logFile": "`+nodeLog+`"}`, "tee", nodeSettings)
-	t.Cleanup(func() { onNode(t, "rm", "-f", nodeSettings, nodeLog) })
-	startMultus(t)
-	t.Run("DevicePluginFileIsCompletedOrReplaced", devicePluginsFile)
-	t.Run("WrongDeviceFailsPodUntilCorrected", wrongDevice)
-	t.Run("FailedDELCanBeCollected", failedDEL)
-}
-
 // startMultus puts Multus before the node's CNI network, and runs the device plugin.
 func startMultus(t *testing.T) {
 	t.Helper()
 	withMultus(t)
-	devicePlugin(t, pools()...)
+	devicePlugin(t, pool{nicResource, []string{cluster.card}, ""})
 }
 
 // withMultus puts Multus before the node's network until the end of the test.
@@ -64,31 +49,8 @@ const (
 	nodeLog      = "/var/log/e2e-devinfo.log"
 )
 
-// The resources of the device plugin. The first four are the node's card.
-const (
-	withFile       = "e2e.example.com/card"
-	withoutFile    = "e2e.example.com/card-without-file"
-	oldFile        = "e2e.example.com/card-1.0.0"
-	corruptFile    = "e2e.example.com/card-corrupt"
-	nonesuch       = "0000:ff:1f.7" // does not exist
-	socketResource = "e2e.example.com/socket"
-	nicResource    = "example.com/nic" // resource in deploy/examples
-)
-
-func pools() []pool {
-	var sockets []string
-	for n := range 60 {
-		sockets = append(sockets, fmt.Sprintf("socket-%d", n))
-	}
-	return []pool{
-		{withFile, []string{cluster.card}, string(cardInfo("1.1.0").Encode())},
-		{withoutFile, []string{cluster.card}, ""},
-		{oldFile, []string{cluster.card}, string(cardInfo("1.0.0").Encode())},
-		{corruptFile, []string{cluster.card}, `{"type": "pci", "ver`},
-		{socketResource, sockets, ""},
-		{nicResource, []string{cluster.card}, ""},
-	}
-}
+// nicResource is the resource of deploy/examples. The device plugin offers the node's card, and writes no file.
+const nicResource = "example.com/nic"
 
 // nad creates or updates a NetworkAttachmentDefinition. If resource is "" it names none.
 func (s *space) nad(name, resource string, config map[string]any) {
@@ -152,42 +114,9 @@ func (s *space) status(pod string) map[string]string {
 	return all
 }
 
-// says checks the device-info in network-status for the cluster's network, and for net1, net2 and so on.
-func (s *space) says(pod string, want ...*devinfo.Info) {
-	s.Helper()
-	all := map[string]string{"eth0": ""}
-	for n, info := range want {
-		name := fmt.Sprintf("net%d", n+1)
-		if all[name] = ""; info != nil {
-			all[name] = string(info.Encode())
-		}
-	}
-	difftest.Same(s.T, "device-info in network-status", s.status(pod), all)
-	found := slices.ContainsFunc(want, func(info *devinfo.Info) bool { return info != nil })
-	if recorded := onNode(s.T, "find", "/var/lib/cni/devinfo/attachments", "-type", "f") != ""; recorded != found {
-		s.Errorf("devinfo has recorded an attachment: %v; want %v", recorded, found)
-	}
-}
-
 // cardInfo returns the device information of the card.
-func cardInfo(version string) *devinfo.Info {
-	return &devinfo.Info{Type: devinfo.TypePCI, Version: version, PCI: &devinfo.PCI{Address: cluster.card}}
-}
-
-// devicePluginsFile tests a file that is missing, of an older version, or invalid. network-status contains the device
-// that devinfo finds itself. The older version stays if its keys suffice.
-func devicePluginsFile(t *testing.T) {
-	for n, test := range []struct{ resource, version string }{{withFile, "1.1.0"}, {withoutFile, "1.1.0"}, {oldFile, "1.0.0"}, {corruptFile, "1.1.0"}} {
-		t.Run(filepath.Base(test.resource), func(t *testing.T) {
-			s := begin(t)
-			s.nad("net", test.resource, s.macvlan(fmt.Sprintf("10.11.%d.0/24", 63+n), map[string]any{"type": "devinfo", "capabilities": capability}))
-			s.nad("other", "", s.macvlan(fmt.Sprintf("10.11.%d.0/24", 67+n)))
-			s.create(withNetworks("a", []string{test.resource}, "other", "net"))
-			s.says("a", nil, cardInfo(test.version))
-			s.delete("a")
-			clean(t)
-		})
-	}
+func cardInfo() *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, Version: devinfo.SpecVersion, PCI: &devinfo.PCI{Address: cluster.card}}
 }
 
 // userspaceDir is the directory where userspace-cni creates directories for sockets.
@@ -221,45 +150,17 @@ func program(t *testing.T, name, script string) {
 
 // wrongDevice checks that the pod gets an event with the error and its remedy, and starts after the network was
 // corrected.
-func wrongDevice(t *testing.T) {
+func wrongDevice(t *testing.T, _ *nodeAgent) {
+	const nonesuch = "0000:ff:1f.7"
 	s := begin(t)
-	declared := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
-	s.nad("net", withFile, s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))
-	s.create(withNetworks("a", []string{withFile}, "net"))
+	ours := map[string]any{"type": "devinfo", "capabilities": capability}
+	wrong := maps.Clone(ours)
+	wrong["deviceInfo"] = map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
+	s.nad("net", nicResource, s.macvlan("10.11.71.0/24", wrong))
+	s.create(withNetworks("a", []string{nicResource}, "net"))
 	s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "both must name the same device; correct the wrong source")
 	clean(t)
-	s.nad("net", withFile, s.macvlan("10.11.71.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
-	s.says("a", cardInfo("1.1.0"))
-}
-
-// failsOnce is a directory. If it exists, the plugin stubborn removes it and fails its DEL.
-const failsOnce = "/run/e2e-fails-once"
-
-const stubborn = `#!/bin/sh
-case $CNI_COMMAND in
-ADD) echo '{"cniVersion": "1.0.0"}' ;;
-DEL) ! rmdir ` + failsOnce + ` 2>/dev/null ;;
-VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}' ;;
-esac
-`
-
-// failedDEL makes the DEL of a delegate fail once. A runtime that repeats DEL then removes the attachment. Other
-// runtimes, such as CRI-O, do not repeat DEL, and devinfoctl gc removes it.
-func failedDEL(t *testing.T) {
-	program(t, "stubborn", stubborn)
-	s := begin(t)
-	network := s.macvlan("10.11.74.0/24")
-	delegates := append([]map[string]any{{"type": "stubborn"}}, network["plugins"].([]map[string]any)...)
-	s.nad("net", withoutFile, map[string]any{"cniVersion": "1.0.0", "name": network["name"], "plugins": []map[string]any{{
-		"type": "devinfo", "capabilities": capability, "delegates": delegates,
-	}}})
-	s.create(withNetworks("a", []string{withoutFile}, "net"))
-	s.says("a", cardInfo("1.1.0"))
-	onNode(t, "mkdir", failsOnce)
-	s.delete("a")
-	if _, err := tryOnNode("", "test", "-e", failsOnce); err == nil {
-		t.Fatal("no DEL has failed")
-	}
-	t.Log("devinfoctl gc:\n" + onNode(t, binary(t, "devinfoctl"), "gc", "--yes"))
-	clean(t)
+	s.nad("net", nicResource, s.macvlan("10.11.71.0/24", ours))
+	want := map[string]string{"eth0": "", "net1": string(cardInfo().Encode())}
+	difftest.Same(t, "device-info in network-status", s.status("a"), want)
 }

@@ -29,6 +29,7 @@ func TestAgentInstallation(t *testing.T) {
 		{"ClaimsWorkBesideAgent", bothAgents},
 		{"ExamplesAttachPods", examples},
 		{"KubectlDevinfoShowsPodsAndNodeState", kubectlDevinfo},
+		{"WrongDeviceFailsPodUntilCorrected", wrongDevice},
 		{"FiftyPodsLeaveNoState", fifty},
 		{"DocumentedCommandsRemoveAgent", removed},
 	})

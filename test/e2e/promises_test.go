@@ -81,17 +81,10 @@ func hundred(t *testing.T, _ *agent) {
 	s := begin(t)
 	network := s.macvlan("10.11.52.0/24")
 	template := s.template(requests(request("lan", s.class("net1", network))))
-	began := time.Now()
 	for n := range 100 {
 		s.pod(fmt.Sprintf("p%d", n), template)
 	}
-	s.until(s.ctx, 20*time.Minute, func(pods []corev1.Pod) error {
-		if n := running(pods); n != 100 {
-			return fmt.Errorf("%d of 100 pods run", n)
-		}
-		return nil
-	})
-	t.Logf("100 pods run after %v", time.Since(began).Round(time.Second))
+	s.allRun(100)
 	for n := range 100 {
 		s.attached(fmt.Sprintf("p%d", n), "net0", "lan", "net1", "10.11.52.")
 	}
@@ -100,7 +93,7 @@ func hundred(t *testing.T, _ *agent) {
 			t.Errorf("100 pods have %d addresses", len(all))
 		}
 	}
-	began = time.Now()
+	began := time.Now()
 	s.deletePods(s.ctx)
 	t.Logf("100 pods are gone after %v", time.Since(began).Round(time.Second))
 	clean(t)
