@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -28,13 +27,11 @@ import (
 
 // An agent is the installed driver.
 type agent struct {
-	allows bool             // claims may contain macvlan networks
-	kill   func(*testing.T) // with SIGKILL; returns when the driver is ready again
-	stop   func(*testing.T) // with SIGTERM; returns when the driver has ended
-	crash  func(*testing.T) // with SIGKILL; nil = not possible, because the driver would be restarted at once
-	start  func(*testing.T) // after stop or crash; returns when the driver is ready
-	flags  func(...string)  // sets additional flags for the next start; nil = flags cannot be changed
-	log    func() string
+	kill  func(*testing.T) // with SIGKILL; returns when the driver is ready again
+	stop  func(*testing.T) // with SIGTERM; returns when the driver has ended
+	crash func(*testing.T) // with SIGKILL; nil = not possible, because the driver would be restarted at once
+	start func(*testing.T) // after stop or crash; returns when the driver is ready
+	log   func() string
 }
 
 // explain logs the last lines of the driver's log.
@@ -55,8 +52,8 @@ func (a *agent) away(t *testing.T, end func(*testing.T)) (back func()) {
 
 const root = "../.." // the repository's root
 
-// startProcess runs the driver as a process of the node, with the rights of its service account.
-func startProcess(t *testing.T) *agent {
+// startProcess runs the driver as a process of the node, with the rights of its service account and additional flags.
+func startProcess(t *testing.T, flags ...string) *agent {
 	t.Cleanup(func() { uninstall(t) })
 	for _, file := range []string{"namespace", "rbac", "admission", "deviceclass"} {
 		shell(t, "kubectl apply -f deploy/cni-dra-driver/"+file+".yaml")
@@ -65,15 +62,14 @@ func startProcess(t *testing.T) *agent {
 	node := onlyNode(t)
 	dir := newDir(t)
 	p := &process{log: filepath.Join(dir, "log"), health: fmt.Sprintf("http://%s:9809/healthz", address(node))}
-	p.command = []string{binary(t, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
-		"--kubeconfig=" + credentials(t, dir, node), "--metrics-address=" + address(node) + ":9809", "--allow-claim-config=macvlan,host-local"}
+	p.command = append([]string{binary(t, "cni-dra-driver"), "--node-name=" + node.Name, "--enable-device-metadata", "-v4",
+		"--kubeconfig=" + credentials(t, dir, node), "--metrics-address=" + address(node) + ":9809"}, flags...)
 	p.start(t)
 	t.Cleanup(func() { p.stop(t) })
 	return &agent{
-		allows: true, start: p.start, stop: p.stop, crash: p.kill,
-		flags: func(flags ...string) { p.flags = flags },
-		kill:  func(t *testing.T) { p.kill(t); p.start(t) },
-		log:   func() string { text, _ := os.ReadFile(p.log); return string(text) },
+		start: p.start, stop: p.stop, crash: p.kill,
+		kill: func(t *testing.T) { p.kill(t); p.start(t) },
+		log:  func() string { text, _ := os.ReadFile(p.log); return string(text) },
 	}
 }
 
@@ -97,9 +93,8 @@ func address(node *corev1.Node) string {
 // process is a driver that the tests have started.
 type process struct {
 	command []string
-	flags   []string // additional flags
-	log     string   // file
-	health  string   // URL
+	log     string // file
+	health  string // URL
 	running *exec.Cmd
 }
 
@@ -127,7 +122,7 @@ func (p *process) start(t *testing.T) {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(t, err)
 	defer log.Close()
-	p.running = nodeCommand(slices.Concat(p.command, p.flags)...)
+	p.running = nodeCommand(p.command...)
 	p.running.Stderr = log
 	must(t, p.running.Start())
 	eventually(t, 2*time.Minute, func() error {

@@ -34,6 +34,4 @@
 //
 // The cluster keeps running for the next test run, until its verb down ends it. It inherits the environment of the
 // tests, such as RUNTIME=crio.
-//
-// As a process the driver has an additional flag: --allow-claim-config=macvlan,host-local.
 package e2e

@@ -100,14 +100,12 @@ var scenarios = []struct {
 	daemonSet bool
 }{
 	{"NodeOffersOneSharedDevice", offers, true},
-	{"ContainerGetsDeviceInfoFile", deviceInfo, true},
-	{"PodWithFailedNetworkDoesNotStart", fails, false},
+	{"ContainerGetsVhostUserSocket", vhostUserPort, true},
 	{"ForbiddenClaimIsRefusedWithReason", forbidden, true},
-	{"PodCanBeDeletedAlthoughDELFails", givenUp, false},
+	{"PodWithFailedNetworkDoesNotStartButCanBeDeleted", givenUp, false},
 	{"PodDeletedByForceIsDetached", byForce, true},
 	{"ClaimServesOnePodAtATime", onePod, true},
 	{"StoppedSandboxIsReplaced", stopped, true},
-	{"SandboxStoppedWithoutDriverIsReplaced", unseen, false},
 	{"SandboxCreatedWithoutDriverGetsNetworkLater", unheard, false},
 	{"KilledDriverLosesNoAttachment", killAgent, true},
 	{"PodWaitsForDriver", waits, true},

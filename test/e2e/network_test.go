@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"devinfo-cni.io/devinfo"
@@ -155,32 +153,27 @@ func deviceOf(claim *resourceapi.ResourceClaim, request string) (*resourceapi.Al
 
 var capability = map[string]any{"CNIDeviceInfoFile": true}
 
-// deviceInfo declares a device, because a cluster may lack one that devinfo could find. It is a socket, which is a
-// plain file on the node. Its directory belongs to the pod, so the pod is held back until its UID is known.
-func deviceInfo(t *testing.T, _ *agent) {
-	needsNode(t)
+// vhostUserPort is the example. Its class uses the device for software networks, although the node may offer others.
+func vhostUserPort(t *testing.T, _ *agent) {
+	needsKit(t, "the example's class has a fixed name")
+	userspace(t)
 	s := begin(t)
-	declared := map[string]any{"type": "vhost-user", "vhost-user": map[string]any{"mode": "client", "path": "/var/run/vhost-user/{podUID}/{ifName}"}}
-	pod := podWith("a", s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.6.0/24",
-		map[string]any{"type": "devinfo", "capabilities": capability, "deviceInfo": declared}))))))
-	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "devinfo-cni.io/socket-directory"}}
-	dir := "/var/run/vhost-user/" + string(s.create(pod).UID)
-	onNode(t, "mkdir", "-p", dir)
-	onNode(t, "touch", dir+"/net1")
-	t.Cleanup(func() { onNode(t, "rm", "-r", dir) })
-	ungate := []byte(`[{"op": "remove", "path": "/spec/schedulingGates/0"}]`)
-	_, err := cluster.client.CoreV1().Pods(s.name).Patch(s.ctx, "a", types.JSONPatchType, ungate, metav1.PatchOptions{})
-	must(t, err)
-	s.attached("a", "net0", "lan", "net1", "10.11.6.")
-	v := s.running("a")
-	path := v.Environment["DEVINFO_NET1"]
-	info, err := devinfo.Parse(v.DeviceInfo[path])
-	if err != nil || path != "/var/run/k8s.cni.cncf.io/devinfo/net1.json" || info.Type != devinfo.TypeVhostUser || info.VhostUser.Path != dir+"/net1" {
-		t.Fatalf("DEVINFO_NET1=%s: %s, %v", path, v.DeviceInfo[path], err)
+	s.apply(content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
+	t.Cleanup(func() { shell(t, "kubectl delete deviceclass vhost-user") })
+	v := s.running("demo-vhost-user")
+	if got := s.allocation("demo-vhost-user", "port"); got.Device != "cni" {
+		t.Errorf("the pod has device %s", got.Device)
 	}
-	difftest.Same(t, "sockets in the container", v.Sockets, []string{dir + "/net1"})
-	attributes := v.device("net0", "lan").Attributes
-	if kind := attributes["devinfo-cni.io/type"].StringValue; kind == nil || *kind != "vhost-user" {
-		t.Errorf("attributes of the device metadata: %v", attributes)
+	told := v.device("net", "port")
+	if told == nil {
+		t.Fatalf("the container has been told %v", v.Claims)
+	}
+	path := told.Attributes["vhost-user-path"].StringValue
+	if path == nil || len(v.SocketDirs) != 1 || !strings.HasPrefix(*path, v.SocketDirs[0]+"/") {
+		t.Fatalf("socket directories %q, attributes %v", v.SocketDirs, told.Attributes)
+	}
+	file := v.Environment["DEVINFO_NET1"]
+	if info, err := devinfo.Parse(v.DeviceInfo[file]); err != nil || file != infoDir+"net1.json" || info.VhostUser == nil || info.VhostUser.Path != *path {
+		t.Errorf("DEVINFO_NET1=%s: %s, %v", file, v.DeviceInfo[file], err)
 	}
 }

@@ -4,67 +4,48 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/test/difftest"
 )
 
-// TestDriverOffersCapturedDevices makes the driver offer VFs and a NIC of a captured host. The node need not have these
-// interfaces. Scheduler, kubelet, runtime and CNI plugins are real, except that a macvlan replaces sriov-cni.
+// TestDriverOffersCapturedDevices follows docs/dra/from-device-plugin.md with a driver that offers VFs and a NIC of a
+// captured host. The node need not have these interfaces. Scheduler, kubelet, runtime and CNI plugins are real, except
+// that a macvlan replaces sriov-cni.
 func TestDriverOffersCapturedDevices(t *testing.T) {
 	needsKit(t, "they run the driver as a process of the node")
-	n := offerDevices(t)
-	play(t, n, n.explain, []scenario[*nodeDevices]{
-		{"InventoryCommandPrintsPublishedDevices", published},
-		{"VhostUserSocketNeedsNoDevice", vhostUserPort},
-		{"FromDevicePluginPageWorks", fromDevicePlugin},
+	a := offerDevices(t)
+	play(t, a, a.explain, []scenario[*agent]{
+		{"Today", today},
+		{"3", byLimits},
+		{"3WithMultus4.2", limitsWithOlderMultus},
+		{"4", byClaims},
+		{"5WithMultus4.2", olderMultus},
+		{"5", forNewerMultus},
 	})
 }
 
-// nodeDevices is the node with a driver that offers devices.
-type nodeDevices struct {
-	*agent
-	rules string // file
-	host  string // file
-}
+// pagesPF is the page's PF. It has four VFs, and one of them is on vfio-pci.
+const pagesPF = "ens1f0np0"
 
-// The page's PF has four VFs, and one of them is on vfio-pci. The node's own interface represents the other PF, which
-// has two VFs.
-const (
-	pagesPF = "ens1f0np0"
-
-	maxAttachments = 500 // of software networks
-)
-
-func offerDevices(t *testing.T) *nodeDevices {
+// offerDevices starts a driver with the page's rules.
+func offerDevices(t *testing.T) *agent {
 	t.Helper()
 	dir := newDir(t)
-	n := &nodeDevices{rules: filepath.Join(dir, "devices.yaml"), host: filepath.Join(dir, "host.txtar")}
-	rules := replaced(t, "the page's rules", step(t, "devices.yaml"), [2]string{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"})
-	difftest.Write(t, n.rules, rules+"- pfNames: ["+cluster.master+"]\n  sharing: exclusive\n  attributes: {physicalNetwork: red}\n", 0o600)
-	difftest.Write(t, n.host, hostText(t), 0o600)
+	rules, host := filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
+	text := replaced(t, "the page's rules", step(t, "devices.yaml"), [2]string{"ifNames: [eth0]", "ifNames: [" + cluster.master + "]"})
+	difftest.Write(t, rules, text, 0o600)
+	difftest.Write(t, host, hostText(t), 0o600)
 	program(t, "sriov", strings.ReplaceAll(sriovStandIn, "MASTER", cluster.master))
-	t.Cleanup(func() { onNode(t, "rm", "-f", sriovLog) })
-	n.agent = startProcess(t)
-	n.stop(t)
-	n.flags("--devices="+n.rules, "--capture="+n.host, fmt.Sprint("--max-attachments=", maxAttachments))
-	n.start(t)
-	return n
+	return startProcess(t, "--devices="+rules, "--capture="+host)
 }
 
 // hostText returns a captured host with the names of the page and the node. Its first PF has a carrier.
@@ -176,38 +157,6 @@ func (s *space) waits(pod string) {
 	s.notRunning(pod)
 }
 
-// published checks that the node offers the devices that the command inventory prints, and the device for software
-// networks.
-func published(t *testing.T, n *nodeDevices) {
-	out, err := exec.Command(binary(t, "cni-dra-driver"), "inventory", "--config", n.rules, "--capture", n.host, "-o", "json").Output()
-	must(t, err)
-	var printed struct {
-		Slices []struct{ Devices []resourceapi.Device }
-	}
-	must(t, json.Unmarshal(out, &printed))
-	software := dra.Shared(maxAttachments)[0]
-	want := map[string]resourceapi.Device{software.Name: software}
-	for _, slice := range printed.Slices {
-		for _, d := range slice.Devices {
-			want[d.Name] = d
-		}
-	}
-	if len(want) != 8 { // 4 and 2 VFs, the card
-		t.Fatalf("the command prints %d devices", len(want)-1)
-	}
-	devices(t, func(have map[string]resourceapi.Device) error {
-		if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(have))); diff != "" {
-			return errors.New(diff)
-		}
-		for name, d := range want {
-			if !equality.Semantic.DeepEqual(d, have[name]) {
-				return fmt.Errorf("%s: %s", name, cmp.Diff(d, have[name]))
-			}
-		}
-		return nil
-	})
-}
-
 // vfOf returns the PCI address of the only device in a pod's metadata.
 func (s *space) vfOf(pod string) string {
 	s.Helper()
@@ -222,23 +171,4 @@ func (s *space) vfOf(pod string) string {
 	}
 	s.Fatalf("pod %s has not been told of a function", pod)
 	return ""
-}
-
-// vhostUserPort is the example. Its class uses the device for software networks, although the node has free VFs.
-func vhostUserPort(t *testing.T, _ *nodeDevices) {
-	userspace(t)
-	s := begin(t)
-	s.apply(content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
-	t.Cleanup(func() { shell(t, "kubectl delete deviceclass vhost-user") })
-	v := s.running("demo-vhost-user")
-	if got := s.allocation("demo-vhost-user", "port"); got.Device != "cni" {
-		t.Errorf("the pod has device %s", got.Device)
-	}
-	told := v.device("net", "port")
-	if told == nil {
-		t.Fatalf("the container has been told %v", v.Claims)
-	}
-	if path := told.Attributes["vhost-user-path"].StringValue; path == nil || len(v.SocketDirs) != 1 || !strings.HasPrefix(*path, v.SocketDirs[0]+"/") {
-		t.Errorf("socket directories %q, attributes %v", v.SocketDirs, told.Attributes)
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -207,7 +206,6 @@ type view struct {
 	DeviceInfo  map[string]json.RawMessage
 	Environment map[string]string
 	SocketDirs  []string
-	Sockets     []string
 	Nodes       []string
 	Problems    []string
 }
@@ -265,12 +263,6 @@ func (s *space) delete(pod string) {
 // event waits for an event of a pod that contains all texts.
 func (s *space) event(pod string, texts ...string) {
 	s.Helper()
-	s.oneEvent(pod, texts)
-}
-
-// oneEvent waits for an event of a pod that contains all texts of one of the lists.
-func (s *space) oneEvent(pod string, lists ...[]string) {
-	s.Helper()
 	eventually(s.T, 3*time.Minute, func() error {
 		list, err := cluster.client.CoreV1().Events(s.name).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 		if err != nil {
@@ -279,12 +271,12 @@ func (s *space) oneEvent(pod string, lists ...[]string) {
 		var seen []string
 		for _, e := range list.Items {
 			text := e.Reason + ": " + e.Message
-			if slices.ContainsFunc(lists, func(texts []string) bool { return containsAll(text, texts) }) {
+			if containsAll(text, texts) {
 				return nil
 			}
 			seen = append(seen, text)
 		}
-		return fmt.Errorf("no event of %s has %q:\n%s", pod, lists, strings.Join(seen, "\n"))
+		return fmt.Errorf("no event of %s has %q:\n%s", pod, texts, strings.Join(seen, "\n"))
 	})
 }
 

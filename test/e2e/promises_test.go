@@ -5,13 +5,11 @@ package e2e
 import (
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -26,6 +24,7 @@ func givenUp(t *testing.T, a *agent) {
 	network := s.on("10.11.44.0/24", map[string]any{"type": "vlan", "master": "e2e-nosuch0", "vlanId": 7})
 	s.pod("a", s.template(requests(request("lan", s.class("net1", network)))))
 	s.event("a", "NetworkNotAttached", "Link not found")
+	s.notRunning("a")
 	s.deletePodsWithin(s.ctx, 3*time.Minute, 1) // although every DEL fails
 	s.event("a", "NetworkNotDeleted", "Link not found")
 	onNode(t, "ip", "link", "add", "e2e-nosuch0", "type", "bridge")
@@ -109,28 +108,6 @@ func running(pods []corev1.Pod) (n int) {
 	return n
 }
 
-func fails(t *testing.T, _ *agent) {
-	s := begin(t)
-	const rule = `Link not found`
-	good, bad := s.macvlan("10.11.20.0/24"), s.macvlan("10.11.21.0/24")
-	bad["plugins"].([]map[string]any)[0]["master"] = "nosuch0"
-	s.pod("a", s.template(requests(request("good", s.class("net1", good)), request("bad", s.class("net2", bad)))))
-	s.event("a", "request bad", rule)
-	eventually(t, 2*time.Minute, func() error {
-		claim := s.claims("a")["net0"]
-		d, err := deviceOf(claim, "bad")
-		if err != nil {
-			return err
-		}
-		ready := meta.FindStatusCondition(d.Conditions, "Ready")
-		if ready == nil || ready.Status != metav1.ConditionFalse || ready.Reason != "NetworkInterfaceNotReady" || !strings.Contains(ready.Message, rule) {
-			return fmt.Errorf("condition Ready of the failed request: %+v", ready)
-		}
-		return nil
-	})
-	s.notRunning("a")
-}
-
 // notRunning checks the containers, because a pod whose container has failed twice counts as Running.
 func (s *space) notRunning(pod string) {
 	s.Helper()
@@ -143,16 +120,12 @@ func (s *space) notRunning(pod string) {
 }
 
 // forbidden creates a claim with a network of its own.
-func forbidden(t *testing.T, a *agent) {
+func forbidden(t *testing.T, _ *agent) {
 	s := begin(t)
 	network := map[string]any{"cniVersion": "1.0.0", "name": s.name, "type": "bridge", "bridge": "e2e-keep", "ipam": map[string]any{"type": "host-local"}}
 	spec := requests(request("lan", "cni.networking.x-k8s.io"))
 	spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{Requests: []string{"lan"}, DeviceConfiguration: opaque("net1", network)}}
 	s.pod("a", s.template(spec))
-	if a.allows {
-		s.event("a", `type: "bridge" runs as root on the node, and claims may not use it`, "add it to --allow-claim-config (now macvlan,host-local)")
-	} else {
-		s.event("a", "a CNI configuration runs as root on the node, and this node accepts none from claims", "--allow-claim-config")
-	}
+	s.event("a", "a CNI configuration runs as root on the node, and this node accepts none from claims", "--allow-claim-config")
 	s.notRunning("a")
 }

@@ -101,18 +101,6 @@ func stopped(t *testing.T, _ *agent) {
 	}
 }
 
-// unseen stops a sandbox while the driver is stopped. If the kubelet has noticed the stop of the driver, it creates
-// the next sandbox only after the driver is back. Otherwise it creates one in which no container starts.
-func unseen(t *testing.T, a *agent) {
-	s, network := beginWith(t, "10.11.51.0/24")
-	back := a.away(t, a.stop)
-	old := s.stop()
-	s.oneEvent("a", []string{"FailedPrepareDynamicResources", driver + " is not registered"},
-		[]string{"createRuntime hook", "in a sandbox that has ended"})
-	back()
-	s.moved(network, "10.11.51.", s.replacement(old))
-}
-
 // unheard kills the driver, and then stops the sandbox. The kubelet does not notice the kill, so it creates another
 // sandbox. The claim's gate still admits only the first sandbox. So the runtime refuses the container until the
 // driver is back and has attached the second sandbox.
@@ -180,9 +168,7 @@ func (s *space) survives(subnet, prefix string, outage func(*testing.T)) {
 }
 
 func killAgent(t *testing.T, a *agent) {
-	if !a.allows { // it is killed from outside
-		needsNode(t)
-	}
+	needsNode(t)
 	begin(t).survives("10.11.30.0/24", "10.11.30.", a.kill)
 }
 

@@ -25,7 +25,6 @@ type View struct {
 	DeviceInfo  map[string]json.RawMessage         `json:"deviceInfo,omitempty"`  // by path
 	Environment map[string]string                  `json:"environment,omitempty"` // DEVINFO_*
 	SocketDirs  []string                           `json:"socketDirs,omitempty"`  // of vhost-user and memif
-	Sockets     []string                           `json:"sockets,omitempty"`     // in the directories of vhost-user sockets
 	Nodes       []string                           `json:"nodes,omitempty"`       // device nodes that a plain container lacks: "/dev/net/tun 0666 0:0"
 	Problems    []string                           `json:"problems,omitempty"`
 }
@@ -74,7 +73,6 @@ func look() *View {
 		dirs, _ := filepath.Glob(pattern)
 		v.SocketDirs = append(v.SocketDirs, dirs...)
 	}
-	v.Sockets, _ = filepath.Glob("/var/run/vhost-user/*/*")
 	v.nodes()
 	return v
 }
