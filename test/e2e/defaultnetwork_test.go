@@ -4,13 +4,14 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 const clusterNetwork = "/etc/cni/net.d/10-cluster.conflist"
@@ -22,7 +23,7 @@ func TestDevinfoInDefaultNetwork(t *testing.T) {
 	installAgent(t, map[string]any{"logFile": nodeLog})
 	plain := onNode(t, "cat", clusterNetwork)
 	t.Cleanup(func() { writeNode(t, clusterNetwork, plain) })
-	notReady := watchNode(t)
+	since := readySince(t)
 	s := begin(t)
 	writeNode(t, clusterNetwork, withDevinfo(t, plain))
 	eventually(t, limit, func() error { // until the runtime uses the new network
@@ -39,9 +40,7 @@ func TestDevinfoInDefaultNetwork(t *testing.T) {
 	if log, err := tryOnNode("", "cat", nodeLog); err == nil && log != "" {
 		t.Errorf("the log of pods without any device:\n%s", log)
 	}
-	if err := notReady(); err != nil {
-		t.Error(err)
-	}
+	difftest.Same(t, "the time since which the node is ready", readySince(t), since)
 }
 
 // withDevinfo returns the network with devinfo as its last plugin.
@@ -76,25 +75,14 @@ func (s *space) usesDevinfo() error {
 	return nil
 }
 
-// watchNode records whether the node was not ready at any time until notReady is called.
-func watchNode(t *testing.T) (notReady func() error) {
+// readySince returns the time since which the node is ready.
+func readySince(t *testing.T) time.Time {
 	t.Helper()
-	node := onlyNode(t)
-	watch, err := cluster.client.CoreV1().Nodes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: node.ResourceVersion})
-	must(t, err)
-	return func() (err error) {
-		watch.Stop()
-		for event := range watch.ResultChan() {
-			node, ok := event.Object.(*corev1.Node)
-			if !ok {
-				continue
-			}
-			for _, c := range node.Status.Conditions {
-				if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-					err = errors.Join(err, fmt.Errorf("the node was not ready: %s", strings.TrimSpace(c.Message)))
-				}
-			}
+	for _, c := range onlyNode(t).Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
 		}
-		return err
 	}
+	t.Fatal("the node is not ready")
+	return time.Time{}
 }
