@@ -37,7 +37,6 @@ CNI_COMMAND=VERSION, which changes nothing. A capture is examined as of its time
 Exits with 1 if there is an error; warnings do not count.`
 
 func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Paths) {
-	p.AgentDir = "/var/run/devinfo-agent"
 	t.cniPathFlag(cmd)
 	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or the directory of K3s, OpenShift or MicroK8s)")
 	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")

@@ -50,10 +50,6 @@ func validateCommand(t *tool) *cobra.Command {
 	var checker validate.Checker
 	var kind string
 	var strict bool
-	var names []string
-	for _, k := range validate.Kinds {
-		names = append(names, string(k))
-	}
 	cmd := &cobra.Command{
 		Use:   "validate FILE|DIRECTORY|-...",
 		Short: "find mistakes in device-info files, configurations and node settings",
@@ -70,7 +66,7 @@ func validateCommand(t *tool) *cobra.Command {
 			return t.validate(args, checker, validate.Kind(kind), strict)
 		},
 	}
-	commandline.Choice(cmd, cmd.Flags(), &kind, "kind", "", "", "kind of the documents: "+strings.Join(names, ", "), names...)
+	commandline.Choice(cmd, cmd.Flags(), &kind, "kind", "", "", "kind of the documents: "+strings.Join(validate.Kinds, ", "), validate.Kinds...)
 	cmd.Flags().StringSliceVar(&checker.ClaimTypes, "allow-claim-config", nil, "plugins that claims may configure, as in cni-dra-driver --allow-claim-config on the nodes (default: validate warns that nodes may allow no plugin)")
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors")
 	t.cniPathFlag(cmd)

@@ -19,7 +19,6 @@ import (
 
 // Executable describes a plugin's file.
 type Executable struct {
-	Size        int64    `json:"size"`   // bytes
 	SHA256      string   `json:"sha256"` // hexadecimal
 	CNIVersions []string `json:"cniVersions,omitempty"`
 	Version     string   `json:"version,omitempty"` // "" if the file is not a devinfo that supports --version
@@ -36,7 +35,7 @@ type Executable struct {
 }
 
 func (e *Executable) String() string {
-	return fmt.Sprintf("%d bytes\tsha256:%.16s\t%s", e.Size, e.SHA256, cmp.Or(e.Problem, fmt.Sprintf("CNI %s", e.CNIVersions)))
+	return fmt.Sprintf("sha256:%.16s\t%s", e.SHA256, cmp.Or(e.Problem, fmt.Sprintf("CNI %s", e.CNIVersions)))
 }
 
 // program is the main package of devinfo. The linker records it in every build, stripped or not.
@@ -63,7 +62,7 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	if _, err := io.Copy(sum, f); err != nil {
 		return nil, err
 	}
-	e := &Executable{Size: stat.Size(), SHA256: fmt.Sprintf("%x", sum.Sum(nil)), usable: safeMode(stat)}
+	e := &Executable{SHA256: fmt.Sprintf("%x", sum.Sum(nil)), usable: safeMode(stat)}
 	if e.CNIVersions, err = versions(ctx, name); err != nil {
 		e.Problem = err.Error()
 	}

@@ -147,10 +147,8 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"CDI elsewhere": {doctor.Evidence{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
 		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},
-		"no NRI for the agent": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NRI, l.Agent = false, true })},
-			[]string{"warning runtime the container runtime has no NRI socket, so devinfo-agent cannot inject device information into containers"}},
 		"no NRI needed": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NRI = false })},
-			[]string{"info runtime the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent would need it"}},
+			[]string{"info runtime the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent need it"}},
 		"blind": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},
 	} {
 		f := test.facts

@@ -33,7 +33,6 @@ type Paths struct {
 	ConfDir      string   // directory of CNI configurations
 	Settings     config.Node
 	NRISocket    string
-	AgentDir     string // directory of devinfo-agent, on a file system that is created at boot
 	PodResources string // the kubelet's socket
 	SRIOVLocks   string // directory of sriov-cni's locks
 }
@@ -65,7 +64,7 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	networks, types := l.networks(p.ConfDir)
 	l.ask(ctx, append(types, validate.Plugin))
 	l.validate(networks)
-	l.Agent, l.NRI = exists(p.AgentDir), exists(p.NRISocket)
+	l.NRI = exists(p.NRISocket)
 	var err error
 	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))

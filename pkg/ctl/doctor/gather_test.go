@@ -40,7 +40,7 @@ func paths(t *testing.T) (doctor.Paths, string) {
 	p := doctor.Paths{
 		PluginDirs: []string{filepath.Join(dir, "bin")}, ConfDir: filepath.Join(dir, "net.d"),
 		NRISocket: filepath.Join(dir, "nri.sock"), PodResources: filepath.Join(dir, "kubelet.sock"), SRIOVLocks: filepath.Join(dir, "pci"),
-		Settings: config.Node{CDIDir: filepath.Join(dir, "cdi"), Sysfs: filepath.Join(dir, "sys")}, AgentDir: filepath.Join(dir, "agent"),
+		Settings: config.Node{CDIDir: filepath.Join(dir, "cdi"), Sysfs: filepath.Join(dir, "sys")},
 	}
 	return p, dir
 }
@@ -67,7 +67,6 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)
 	write(t, filepath.Join(dir, "pci/0000:03:00.3"), "/run/netns/b", 0o600)
 	write(t, p.NRISocket, "", 0o600)
-	write(t, filepath.Join(p.AgentDir, "lock"), "", 0o600)
 
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
 	l.VFs, l.Spoilt = nil, nil // of the machine that runs the test
@@ -78,7 +77,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
-		PluginDirs: p.PluginDirs, NRI: true, Agent: true, Missing: map[string]string{p.Settings.CDIDir: "no such file or directory"},
+		PluginDirs: p.PluginDirs, NRI: true, Missing: map[string]string{p.Settings.CDIDir: "no such file or directory"},
 		Networks: []doctor.Network{{Path: filepath.Join(dir, "net.d/10.conflist"), Findings: []validate.Finding{{
 			Path: "plugins[1].strict", Rule: "must be true or false", Line: 1,
 		}}}},

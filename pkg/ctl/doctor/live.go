@@ -18,7 +18,6 @@ type Live struct {
 	PluginDirs []string             `json:"pluginDirs,omitempty"`
 	Networks   []Network            `json:"networks,omitempty"`   // configurations that contain devinfo
 	NRI        bool                 `json:"nri,omitempty"`        // the NRI socket exists
-	Agent      bool                 `json:"agent,omitempty"`      // devinfo-agent has run since the node booted
 	ReadOnly   []string             `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
 	NFS        bool                 `json:"nfs,omitempty"`        // stateDir is on NFS
 	Missing    map[string]string    `json:"missing,omitempty"`    // directories, and why they cannot be used

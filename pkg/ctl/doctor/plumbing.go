@@ -83,11 +83,8 @@ func runtime(f *Evidence, list *findings) {
 	case f.Live.NRI:
 	case f.DRA:
 		list.add(Error, "the container runtime has no NRI socket, and cni-dra-driver needs it", enable)
-	case f.Live.Agent:
-		list.add(Warning, "the container runtime has no NRI socket, so devinfo-agent cannot inject device information into containers",
-			enable+"; or turn injection off: --inject=false")
 	default:
-		list.add(Info, "the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent would need it", "")
+		list.add(Info, "the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent need it", enable)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	Settings   Kind = "settings"
 )
 
-var Kinds = []Kind{DeviceInfo, CNIConfig, DRA, Settings}
+var Kinds = []string{string(DeviceInfo), string(CNIConfig), string(DRA), string(Settings)}
 
 // NoKind is the reason for skipping a document of an unknown kind.
 const NoKind = "validate does not support this kind of document"

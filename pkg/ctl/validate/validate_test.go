@@ -119,9 +119,9 @@ func FuzzCheck(f *testing.F) {
 		}
 	}
 	f.Add([]byte(strings.Repeat("a: 1\n", 10_000)), byte(0)) // each line repeats the key of all lines before
-	kinds := append([]validate.Kind{""}, validate.Kinds...)
+	kinds := append([]string{""}, validate.Kinds...)
 	f.Fuzz(func(t *testing.T, text []byte, kind byte) {
-		docs := check(checker, string(text), kinds[int(kind)%len(kinds)])
+		docs := check(checker, string(text), validate.Kind(kinds[int(kind)%len(kinds)]))
 		for _, d := range docs {
 			for _, finding := range d.Findings {
 				if len([]rune(finding.Value)) > 130 || finding.Rule == "" {
