@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/output"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
@@ -170,17 +169,8 @@ func (o *inventoryOptions) print(out io.Writer, decisions []inventory.Decision, 
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Device.Name, c.Device.Kind, cmp.Or(c.Device.IfName, "-"), as, rule, cmp.Or(c.Why, "-"))
 	}
-	switch o.output {
-	case "json":
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(all)
-	case "yaml":
-		text, err := yaml.Marshal(all)
-		if err == nil {
-			_, err = out.Write(text)
-		}
-		return err
+	if o.output == "table" {
+		return w.Flush()
 	}
-	return w.Flush()
+	return output.Encode(out, o.output, all)
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"time"
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
@@ -35,7 +34,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
-	var memory podresources.Memory
+	memory := podresources.Memory{Socket: socket}
 	return &devices.Inventory{
 		Rules: rules, File: o.devices, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
@@ -47,14 +46,12 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 		},
 		Waits: memory.Waits,
 		Others: func(ctx context.Context) (map[string]string, error) {
-			all := map[string]string{}
-			given, err := givenAway(ctx, socket, &memory)
+			all, failed := journal.LockedBySRIOV(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
+			given, err := memory.Ask(ctx)
 			if err != nil {
 				err = fmt.Errorf("--pod-resources-socket: %s: cannot list the devices that device plugins have allocated: %w", socket, err)
 			}
-			locked, failed := journal.LockedBySRIOV(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
 			maps.Copy(all, given)
-			maps.Copy(all, locked)
 			return all, errors.Join(err, failed)
 		},
 	}, nil
@@ -70,20 +67,6 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 	}
 	host, err := captured(o.captureFile)
 	return host.Sys, err
-}
-
-// givenAway lists the devices that device plugins have allocated to pods, as the kubelet reports them. If the kubelet
-// does not answer, it returns an error and the devices of the last answer, so that no device counts as free by mistake.
-func givenAway(ctx context.Context, socket string, memory *podresources.Memory) (map[string]string, error) {
-	answer, err := podresources.Ask(ctx, socket)
-	if err != nil {
-		return memory.Last(), fmt.Errorf("check that the kubelet runs, and that the flag has the path of its socket: %w", err)
-	}
-	given, known := memory.Take(answer, time.Now())
-	if !known {
-		err = errors.New("the kubelet lists no pods; this counts only after a second such answer, at least 10 s later")
-	}
-	return given, err
 }
 
 // gateName is the program that the runtime runs for each container of a claim. It is installed beside the CNI

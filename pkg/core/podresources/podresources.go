@@ -4,6 +4,7 @@ package podresources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -72,9 +73,10 @@ func Ask(ctx context.Context, socket string) (a Answer, err error) {
 	return a, err
 }
 
-// Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods, so a device
+// Memory combines the answers of the kubelet on a socket. A kubelet that has just started does not know all of its pods, so a device
 // is free only after two answers without it. If the first answers contain no pod, they count only after ten seconds.
 type Memory struct {
+	Socket string
 	mu     sync.Mutex
 	given  map[string]string    // reason by device; nil before the first answer that counts
 	missed map[string]time.Time // time of the first answer without the device; the key "" is for the first answer without pods
@@ -82,6 +84,22 @@ type Memory struct {
 
 // apart is the time between the two answers that free a device.
 const apart = 10 * time.Second
+
+// Ask lists the devices that device plugins have allocated to pods, with reasons. If the kubelet does not answer, it
+// returns an error and the devices of the last answer, so that no device counts as free by mistake.
+func (m *Memory) Ask(ctx context.Context) (map[string]string, error) {
+	answer, err := Ask(ctx, m.Socket)
+	if err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return maps.Clone(m.given), fmt.Errorf("check that the kubelet runs, and that the flag has the path of its socket: %w", err)
+	}
+	given, known := m.Take(answer, time.Now())
+	if !known {
+		err = errors.New("the kubelet lists no pods; this counts only after a second such answer, at least 10 s later")
+	}
+	return given, err
+}
 
 // Take adds an answer and returns the allocated devices with reasons. known is false if the answers may lack pods.
 func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, known bool) {
@@ -119,11 +137,4 @@ func (m *Memory) Waits() time.Duration {
 		return 0
 	}
 	return apart
-}
-
-// Last returns the devices that the last call of Take with known = true returned.
-func (m *Memory) Last() map[string]string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return maps.Clone(m.given)
 }

@@ -1,4 +1,4 @@
-// Package output prints what devinfoctl and kubectl devinfo have found. The agents do not import it, because of YAML.
+// Package output prints what commands have found. devinfo-agent does not import it, because of YAML.
 package output
 
 import (
