@@ -39,25 +39,17 @@ const orphaned = "orphaned"
 // classes are the values of the label state.
 var classes = []string{"ok", "adding", "changed", orphaned, "stale", "corrupt", "newer", "unknown"}
 
-// class returns the class of an attachment from the result of its check. It is "changed" if the check found
-// differences from the state that ADD recorded.
-func class(state check.State, r *check.Report) string {
-	switch state {
-	case check.Newer:
-		return "newer"
-	case check.Adding, check.Stale, check.Corrupt, check.OK, check.Unknown:
-		if len(r.Changed()) == 0 {
-			return string(state)
-		}
-	}
-	return "changed"
-}
-
-// state returns the class of an attachment, or orphaned if the runtime does not know its sandbox. Attachments
-// made outside Kubernetes are never orphaned. there is true if the metrics show the attachment: its ADD is
-// complete, and its class is ok, changed or unknown.
+// state returns the class of an attachment: orphaned if the runtime does not know its sandbox, which attachments
+// made outside Kubernetes never are, and changed if something differs from what ADD recorded. there is true if the
+// metrics show the attachment: its ADD is complete, and its class is ok, changed or unknown.
 func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (state string, there bool) {
-	state = class(checker.Check(e, err))
+	found, report := checker.Check(e, err)
+	switch state = string(found); {
+	case found == check.Newer:
+		state = "newer"
+	case !slices.Contains(classes, state) || len(report.Changed()) > 0:
+		state = "changed"
+	}
 	there = slices.Contains([]string{"ok", "changed", "unknown"}, state) && e != nil && e.Complete
 	if !there && state != "adding" {
 		return state, false
@@ -135,24 +127,16 @@ type describer struct {
 // cannot be read are empty; devinfoctl check shows the errors.
 func (d *describer) series(e *journal.Entry) series {
 	namespace, name := e.PodName()
-	kind, address, device, rdma := e.Device.Type, e.Device.ID, "", ""
+	kind, facts := e.Device.Type, map[string]string{"pci-address": e.Device.ID}
 	if info, err := devinfo.Parse(e.Info); err == nil {
-		kind = string(info.Type)
-		switch has := info.Device().(type) {
-		case *devinfo.PCI:
-			address, device, rdma = has.Address, has.Representor, has.RDMADevice
-		case *devinfo.VDPA:
-			address, device = has.Address, has.Representor
-		}
+		kind, facts = string(info.Type), info.Texts()
 	}
-	var pf, vf, own string
-	if parsed, err := pci.Parse(address); err == nil {
+	var address, pf, vf, own string
+	if parsed, err := pci.Parse(facts["pci-address"]); err == nil {
 		address = parsed.String()
 		pf, vf, own = d.function(parsed)
-	} else {
-		address = ""
 	}
-	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, cmp.Or(device, own), rdma}
+	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, cmp.Or(facts["representor-device"], own), facts["rdma-device"]}
 	for n := range s {
 		s[n] = strings.ToValidUTF8(s[n], "\uFFFD")
 	}

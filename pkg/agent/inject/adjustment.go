@@ -112,13 +112,8 @@ func (a *adjustment) variables(nics []nic, mounted bool) {
 
 // makesSocket reports whether the container, not its peer, creates the socket.
 func makesSocket(info *devinfo.Info) bool {
-	switch d := info.Device().(type) {
-	case *devinfo.VhostUser:
-		return d.Mode == "server"
-	case *devinfo.Memif:
-		return d.Role == "master"
-	}
-	return false
+	facts := info.Texts()
+	return facts["mode"] == "server" || facts["role"] == "master"
 }
 
 // mount adds a mount. It returns false and records the reason if another mount of the container prevents

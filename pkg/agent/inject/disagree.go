@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 )
 
@@ -26,7 +25,7 @@ func disagreements(env []string, nics []nic) (list []disagreement) {
 		if n.gone != nil {
 			return nil
 		}
-		if address := addressOf(n.info); address != "" {
+		if address := n.info.Texts()["pci-address"]; address != "" { // of the device, or of the function behind it
 			have, named = append(have, address), append(named, n.ifName+" has "+address)
 		}
 	}
@@ -55,15 +54,4 @@ func disagreements(env []string, nics []nic) (list []disagreement) {
 		}
 	}
 	return list
-}
-
-// addressOf returns the PCI address of the device or of its parent, or "" if none is known.
-func addressOf(info *devinfo.Info) string {
-	switch d := info.Device().(type) {
-	case *devinfo.PCI:
-		return d.Address
-	case *devinfo.VDPA:
-		return d.Address
-	}
-	return ""
 }

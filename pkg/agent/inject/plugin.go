@@ -198,12 +198,12 @@ func (p *Plugin) judge(pod *api.PodSandbox, nics []nic, staged error) verdict {
 	return verdict{Decision: Injected}
 }
 
-// prepare reads the attachments of a sandbox. If the plugin injects one of them, prepare also stages their files,
-// and staged is the error of the staging. It holds the mutex a.staging, so that older files cannot replace newer ones.
+// prepare reads the attachments of a sandbox. If the plugin injects one of them, or did before, prepare also stages
+// their files, and staged is the error of that. It holds p.staging, so that older files cannot replace newer ones.
 func (p *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
 	p.staging.Lock()
 	defer p.staging.Unlock()
-	if nics, err = p.attachments(settings, id, netns); err != nil || !injectable(nics) {
+	if nics, err = p.attachments(settings, id, netns); err != nil || !injectable(nics) && !p.stage.has(id) {
 		return nics, nil, err
 	}
 	p.stage.recall(id, nics)

@@ -131,18 +131,12 @@ func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 // restage updates the directory of a sandbox. It returns an error if a device-info file is missing, because ADD
 // may be about to write the file. The next refresh then retries.
 func (p *Plugin) restage(settings config.Node, id string) error {
-	p.staging.Lock()
-	defer p.staging.Unlock()
 	netns, err := p.stage.netns(id)
 	if err != nil {
 		return err
 	}
-	nics, err := p.attachments(settings, id, netns)
-	if err != nil {
-		return err
-	}
-	p.stage.recall(id, nics)
-	errs := []error{p.stage.put(id, netns, files(nics), nil)}
+	nics, staged, err := p.prepare(settings, id, netns, nil)
+	errs := []error{err, staged}
 	for _, n := range nics {
 		errs = append(errs, n.gone)
 	}

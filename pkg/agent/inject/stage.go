@@ -57,6 +57,12 @@ func (s *stage) open() (err error) {
 // dir returns the directory that the containers of a sandbox mount.
 func (s stage) dir(sandbox string) string { return filepath.Join(s.root, sandbox, mounted) }
 
+// has reports whether put was called for a sandbox before.
+func (s stage) has(sandbox string) bool {
+	_, err := os.Stat(s.dir(sandbox))
+	return err == nil
+}
+
 // put writes the files of a sandbox, and an empty file for each missing mount point. It writes
 // network-info.json after the other files and then removes old files. A reader of network-info.json therefore
 // finds the file of each interface in it. put keeps empty files, because containers may have mounts on them.
