@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -67,8 +66,8 @@ func (d Device) status(result json.RawMessage, conditions ...metav1.Condition) r
 }
 
 // Data returns the data field of the status: the CNI result, with the device under the key [view.Key]. It
-// returns nil if there is neither. If the data exceeds the API's limit of 10 KiB, Data leaves out routes and DNS
-// settings, then the whole result, and then the device. The warnings describe the missing parts.
+// returns nil if there is neither. If the data exceeds the API's limit of 10 KiB, Data leaves out the result, and
+// then the device. The warnings describe the missing parts.
 //
 // Data encodes the result again, because the API server does so before it checks the length.
 func Data(result json.RawMessage, of view.Device) (data *runtime.RawExtension, warnings []string) {
@@ -84,27 +83,15 @@ func Data(result json.RawMessage, of view.Device) (data *runtime.RawExtension, w
 	if len(whole) == 0 {
 		return nil, warnings
 	}
-	short := maps.Clone(whole)
-	delete(short, "routes")
-	delete(short, "dns")
-	long := ""
-	for _, try := range []struct {
-		object map[string]any
-		left   string
-	}{{whole, ""}, {short, "routes and dns are left out of data: "}, {device, "the CNI result is left out of data: "}} {
-		raw, err := json.Marshal(try.object)
-		if long == "" {
-			long = fmt.Sprintf("it has %d bytes, at most %d are allowed", len(raw), limit)
-		}
-		if err != nil || len(raw) > limit || len(try.object) == 0 {
-			continue
-		}
-		if try.left != "" {
-			warnings = []string{try.left + long}
-		}
+	raw, _ := json.Marshal(whole) // both have been decoded from JSON
+	if len(raw) <= limit {
 		return &runtime.RawExtension{Raw: raw}, warnings
 	}
-	return nil, []string{"data is left out: " + long}
+	why := fmt.Sprintf("it has %d bytes, at most %d are allowed", len(raw), limit)
+	if raw, _ = json.Marshal(device); len(device) > 0 && len(raw) <= limit {
+		return &runtime.RawExtension{Raw: raw}, []string{"the CNI result is left out of data: " + why}
+	}
+	return nil, []string{"data is left out: " + why}
 }
 
 // Prefix is the domain of the attributes that Kubernetes does not define.

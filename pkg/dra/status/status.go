@@ -87,15 +87,12 @@ func Retry(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, ErrGone), Missing(err):
 		return false
-	case slices.ContainsFunc(Causes(err), isPermission):
+	case slices.ContainsFunc(Causes(err), func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeForbidden && c.Field == "status.devices" // no permission on resourceclaims/driver
+	}):
 		return true
 	}
 	return !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsRequestEntityTooLargeError(err)
-}
-
-// isPermission reports whether the cause is a missing permission on resourceclaims/driver.
-func isPermission(c metav1.StatusCause) bool {
-	return c.Type == metav1.CauseTypeForbidden && c.Field == "status.devices"
 }
 
 // Missing reports whether the error means that the claim does not exist. A server that does not serve the API, for
