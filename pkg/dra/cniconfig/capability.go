@@ -46,13 +46,6 @@ func (p *parameters) take(fields map[string]json.RawMessage, wrong *refusals) {
 	}
 }
 
-// strictly decodes a JSON value and returns an error for unknown keys.
-func strictly(raw json.RawMessage, to any) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	return d.Decode(to)
-}
-
 func checkIPs(raw json.RawMessage) error {
 	var list []string
 	if err := json.Unmarshal(raw, &list); err != nil {
@@ -92,10 +85,18 @@ func checkBandwidth(raw json.RawMessage) error {
 	return strictly(raw, &rates)
 }
 
+// strictly decodes a JSON value and returns an error for unknown keys.
+func strictly(raw json.RawMessage, to any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	return d.Decode(to)
+}
+
 func checkPorts(raw json.RawMessage) error {
 	var list []struct {
 		HostPort, ContainerPort uint16
-		Protocol, HostIP        string
+		Protocol                string
+		HostIP                  netip.Addr
 	}
 	if err := strictly(raw, &list); err != nil {
 		return err
@@ -106,9 +107,6 @@ func checkPorts(raw json.RawMessage) error {
 			return errors.New("hostPort and containerPort must be 1 to 65535")
 		case !slices.Contains([]string{"tcp", "udp", "sctp"}, strings.ToLower(m.Protocol)):
 			return fmt.Errorf("protocol %q is not tcp, udp or sctp", m.Protocol)
-		}
-		if _, err := netip.ParseAddr(m.HostIP); m.HostIP != "" && err != nil {
-			return fmt.Errorf("hostIP %q is not an address", m.HostIP)
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
@@ -71,18 +70,7 @@ func (p Policy) checkConfig(all *Checked, path string, c resourceapi.DeviceConfi
 		}
 		return false
 	}
-	params, wrong := p.decode(c.Opaque.Parameters.Raw, source)
-	if params.ifName != "" {
-		wrong = append(wrong, checkIfName(numbering{}.next(params.ifName))) // add ignores nil
-	}
-	var parsed *libcni.NetworkConfigList
-	if params.config != nil {
-		var more refusals
-		parsed, more = list(params.config)
-		wrong = append(wrong, more...)
-	}
-	_, refusal := deviceKeys(params.device, parsed)
-	wrong = append(wrong, refusal)
+	_, wrong := p.decode(c.Opaque.Parameters.Raw, source)
 	all.add(path+".opaque.parameters", wrong...)
 	return true
 }
@@ -174,13 +162,14 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	if !of.Ours && !named {
 		return nil
 	}
-	reported := slices.Concat(all.Wrong, of.Wrong) // the mistakes below may be the same, or a consequence
+	reported := slices.Concat(all.Wrong, of.Wrong)
 	add := func(wrong ...*Refusal) {
 		for _, r := range wrong {
-			same := func(k *Refusal) bool {
-				return strings.HasSuffix(r.Rule, k.Rule) || strings.HasPrefix(r.Rule, noConfig) || of.Wrong != nil && strings.Contains(r.Rule, string(fromClass))
+			same := func(k *Refusal) bool { return k.Rule == r.Rule || strings.HasPrefix(r.Rule, noConfig) } // or a consequence
+			if r == nil || strings.HasPrefix(r.Rule, ofParameters) || strings.Contains(r.Rule, string(fromClass)) {
+				continue // checkConfig or CheckClass has reported it
 			}
-			if r != nil && !slices.ContainsFunc(reported, same) {
+			if !slices.ContainsFunc(reported, same) {
 				all.add(path, r)
 			}
 		}

@@ -20,8 +20,8 @@ import (
 const maxName = 128
 
 // list converts the configuration of decoded parameters into a configuration list without white space. A single
-// plugin becomes a list with one entry. The refusals are all mistakes in the configuration.
-func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
+// plugin becomes a list with one entry. It adds all mistakes to wrong, and returns nil if libcni cannot parse it.
+func list(config json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
 	var fields map[string]json.RawMessage
 	_ = json.Unmarshal(config, &fields) // decode has checked that it is an object
 	_, single := fields["type"]
@@ -29,7 +29,8 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 	const remedy = "give a plugin, or a list of plugins"
 	switch {
 	case single && many:
-		return nil, refusals{refuse("config", `config has both "type" and "plugins"`, remedy)}
+		wrong.add("config", `config has both "type" and "plugins"`, remedy)
+		return nil
 	case single:
 		wrapped := map[string]any{"plugins": []json.RawMessage{config}}
 		for _, key := range []string{"cniVersion", "name"} {
@@ -39,15 +40,16 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 		}
 		config, _ = json.Marshal(wrapped)
 	case !many:
-		return nil, refusals{refuse("config", `config must have the key "type" or "plugins"`, remedy)}
+		wrong.add("config", `config must have the key "type" or "plugins"`, remedy)
+		return nil
 	}
 	var text bytes.Buffer
 	_ = json.Compact(&text, config)
 	l, err := libcni.ConfListFromBytes(text.Bytes())
 	if err != nil {
-		return nil, refusals{refuse("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 defines; in YAML, quote versions")}
+		wrong.add("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 defines; in YAML, quote versions")
+		return nil
 	}
-	var wrong refusals
 	// libcni accepts these mistakes, but ADD or DEL would fail.
 	if err := utils.ValidateNetworkName(l.Name); err != nil || len(l.Name) > maxName {
 		wrong.add("config.name", fmt.Sprintf("config.name %s is not a network name", quote(l.Name)),
@@ -62,7 +64,7 @@ func list(config json.RawMessage) (*libcni.NetworkConfigList, refusals) {
 			wrong.add(at, fmt.Sprintf("%s %s is not a file name", at, quote(name)), "give the type of a CNI plugin, without a directory")
 		}
 	}
-	return l, wrong
+	return l
 }
 
 // maxIfName is the maximum length of an interface name, in bytes: IFNAMSIZ (include/uapi/linux/if.h) without the

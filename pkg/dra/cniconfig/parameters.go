@@ -20,8 +20,9 @@ var (
 
 // parameters are the opaque parameters of a class, of a claim, or of both combined.
 type parameters struct {
-	ifName string          // "" = missing
-	config json.RawMessage // an object; nil = missing
+	ifName string                    // "" = missing
+	config json.RawMessage           // an object; nil = missing
+	list   *libcni.NetworkConfigList // the parsed config; nil = missing or wrong
 
 	// Extensions of the Device Configuration API, allowed in a class:
 	late             bool     // true if waitForAttach is false
@@ -36,8 +37,6 @@ const (
 	fromClaim = resourceapi.AllocationConfigSourceClaim
 )
 
-const noConfig = "neither the DeviceClass nor the claim has a config"
-
 // parameters combines the driver's parameters of a class and of a claim. The refusals are all mistakes.
 func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) (parameters, refusals) {
 	class, claim, wrong := p.both(configs)
@@ -50,19 +49,24 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 	}
 	for _, key := range slices.Sorted(maps.Keys(claim.values)) {
 		if !slices.Contains(class.allowedClaimArgs, key) {
-			wrong.add(key, fmt.Sprintf("parameters (FromClaim): %s %s: the DeviceClass does not allow claims to set it", key, clip(string(claim.values[key]))),
+			wrong.add(key, fmt.Sprintf("%s %s: the DeviceClass does not allow claims to set it", key, clip(string(claim.values[key]))),
 				fmt.Sprintf("remove it, or add it to the DeviceClass: allowedClaimArgs: [%s]", key))
 		}
 	}
 	class.values = claim.values
 	if claim.config != nil {
-		class.config = claim.config
+		class.config, class.list = claim.config, claim.list
 	}
 	if claim.ifName != "" {
 		class.ifName = claim.ifName
 	}
 	return class, wrong
 }
+
+// ofParameters begins the mistakes that the parameters of a class or of a claim have by themselves.
+const ofParameters = "parameters "
+
+const noConfig = "neither the DeviceClass nor the claim has a config"
 
 // both returns the driver's parameters of the class and of the claim. Missing and wrong parameters are the zero value.
 func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class, claim parameters, wrong refusals) {
@@ -82,7 +86,7 @@ func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class
 		}
 		params, mistakes := p.decode(c.Opaque.Parameters.Raw, c.Source)
 		for _, m := range mistakes {
-			wrong.add(m.At, fmt.Sprintf("parameters (%s): %s", c.Source, m.Rule), m.Remedy)
+			wrong.add(m.At, ofParameters+fmt.Sprintf("(%s): %s", c.Source, m.Rule), m.Remedy)
 		}
 		found[c.Source] = params
 	}
@@ -114,6 +118,8 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	wrong.oneOf(fields, "kind", kinds)
 	if v, ok := fields["ifName"]; ok && json.Unmarshal(v, &out.ifName) != nil {
 		wrong.add("ifName", "ifName is not a string", `write it as "net1"`)
+	} else if out.ifName != "" {
+		wrong.keep(checkIfName(numbering{}.next(out.ifName)))
 	}
 	switch v := fields["config"]; {
 	case v == nil || string(v) == "null":
@@ -133,6 +139,11 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	case out.config != nil && source == fromClaim:
 		p.allow(s.types, &wrong)
 	}
+	if out.config != nil {
+		out.list = list(out.config, &wrong)
+	}
+	_, refusal := deviceKeys(out.device, out.list)
+	wrong.keep(refusal)
 	return out, wrong
 }
 

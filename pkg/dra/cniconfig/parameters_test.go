@@ -83,7 +83,7 @@ func TestInvalidInterfaceNamesAreRefused(t *testing.T) {
 		quoted, err := json.Marshal(name)
 		difftest.Must(t, err)
 		r := refused(t, claim(t, "class "+with(`"config":`+macvlan), "claim "+with(`"ifName":`+string(quoted))), node)
-		if !strings.HasPrefix(r.Rule, fmt.Sprintf("ifName %q: ", name)) {
+		if !strings.HasPrefix(r.Rule, fmt.Sprintf("parameters (FromClaim): ifName %q: ", name)) {
 			t.Errorf("%q: %v", name, r)
 		}
 	}
@@ -225,7 +225,7 @@ func TestUnsuitableArgIsRefused(t *testing.T) {
 		`"bandwidth":{"rate":1}`:               {all, `unknown field`, "in bits"},
 		`"portMappings":[{"hostPort":0,"containerPort":80,"protocol":"tcp"}]`:                    {all, "1 to 65535", "hostPort"},
 		`"portMappings":[{"hostPort":1,"containerPort":80,"protocol":"icmp"}]`:                   {all, `protocol "icmp"`, "hostPort"},
-		`"portMappings":[{"hostPort":1,"containerPort":80,"protocol":"tcp","hostIP":"nowhere"}]`: {all, `hostIP "nowhere"`, "hostPort"},
+		`"portMappings":[{"hostPort":1,"containerPort":80,"protocol":"tcp","hostIP":"nowhere"}]`: {all, `ParseAddr("nowhere")`, "hostPort"},
 		`"portMappings":[{"hostPort":1,"containerPort":80,"protocol":"tcp"}]`:                    {all, "no plugin of network lan supports it", `{"portMappings": true}`},
 		`"dns":{}`:              {all, `unknown key "dns"`, "infinibandGUID"},
 		`"waitForAttach":false`: {all, `unknown key "waitForAttach"`, "infinibandGUID"},

@@ -131,20 +131,14 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	params, wrong := p.parameters(configs)
 	ifName := numbers.next(params.ifName)
 	switch {
-	case params.ifName == "" && wrong != nil: // it may be one of the mistakes
-	case several && !strings.Contains(params.ifName, indexMark):
+	case several && params.ifName != "" && !strings.Contains(params.ifName, indexMark):
 		wrong.add("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each becomes an interface", quote(params.ifName)),
 			`write `+indexMark+` for the number of the interface, such as "net`+indexMark+`", or use ExactCount with count: 1`)
-	default:
-		if err := checkIfName(ifName); err != nil {
-			wrong = append(wrong, err)
-		}
+	case wrong == nil: // else a missing or long name may be the consequence of a mistake
+		wrong.keep(checkIfName(ifName))
 	}
-	if params.config == nil {
-		return Network{}, wrong
-	}
-	parsed, more := list(params.config)
-	if wrong = append(wrong, more...); parsed == nil {
+	parsed := params.list
+	if parsed == nil {
 		return Network{}, wrong
 	}
 	for _, key := range slices.Sorted(maps.Keys(params.values)) {
@@ -155,8 +149,8 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 		}
 	}
 	places, err := deviceKeys(params.device, parsed)
-	if err != nil {
-		wrong = append(wrong, err)
+	if wrong == nil {
+		wrong.keep(err)
 	}
 	if wrong != nil {
 		return Network{}, wrong
@@ -223,7 +217,14 @@ func refuse(at, rule, remedy string) *Refusal { return &Refusal{At: at, Rule: ru
 // refusals are all mistakes in an object.
 type refusals []*Refusal
 
-func (r *refusals) add(at, rule, remedy string) { *r = append(*r, refuse(at, rule, remedy)) }
+func (r *refusals) add(at, rule, remedy string) { r.keep(refuse(at, rule, remedy)) }
+
+// keep adds a refusal, unless it is nil.
+func (r *refusals) keep(one *Refusal) {
+	if one != nil {
+		*r = append(*r, one)
+	}
+}
 
 // quote quotes a part of the configuration for a message, and shortens it.
 func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }
