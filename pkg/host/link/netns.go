@@ -177,15 +177,10 @@ func NetnsGone(path string) (bool, error) {
 }
 
 // seesProcesses reports whether all processes are visible: in the initial PID namespace, whose inode is constant
-// (include/linux/proc_ns.h, PROC_PID_INIT_INO), or on a kernel without PID namespaces. It reports false if proc is
-// not mounted.
+// (include/linux/proc_ns.h, PROC_PID_INIT_INO). It reports false if proc is not mounted.
 func seesProcesses() bool {
 	var stat unix.Stat_t
-	err := unix.Stat("/proc/self/ns/pid", &stat)
-	if errors.Is(err, fs.ErrNotExist) {
-		return unix.Stat("/proc/self/ns", &stat) == nil
-	}
-	return err == nil && stat.Ino == 0xEFFFFFFC
+	return unix.Stat("/proc/self/ns/pid", &stat) == nil && stat.Ino == 0xEFFFFFFC
 }
 
 // SeesMounts reports whether mounts at path in other mount namespaces propagate to this one, because the mount of path
