@@ -31,7 +31,14 @@ func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *disc
 	}
 	k.identity = cmp.Or(identityKey(k.file), identityKey(k.journal), identityKey(k.now))
 	if k.recorded {
-		r.row(typeRow(e, t.Existing, device))
+		row := Item{Fact: "type", Journal: e.Device.Type, File: string(t.Existing.Type), Verdict: Same}
+		if device != nil && device.Info != nil {
+			row.Now = string(device.Info.Type)
+		}
+		if differ(row.Fact, row.Journal, row.File, row.Now) {
+			row.Verdict = Differs
+		}
+		r.row(row)
 	}
 	for _, key := range k.keys() {
 		r.row(k.row(key))
@@ -78,17 +85,6 @@ func (k *known) verdict(f Item) Verdict {
 		return Declared
 	}
 	return Changed
-}
-
-func typeRow(e *journal.Entry, file *devinfo.Info, device *discovery.Device) Item {
-	row := Item{Fact: "type", Journal: e.Device.Type, File: string(file.Type), Verdict: Same}
-	if device != nil && device.Info != nil {
-		row.Now = string(device.Info.Type)
-	}
-	if differ(row.Fact, row.Journal, row.File, row.Now) {
-		row.Verdict = Differs
-	}
-	return row
 }
 
 // kernelFacts returns the kernel's facts. If the device was found, the search without the file only adds better
