@@ -14,50 +14,6 @@ import (
 // attachment.
 const largest = 4_400_000
 
-// denied lists packages that must not be in the executable, with the packages below them. Numbers in the
-// reasons are start-up times of a plugin relative to a Go program that prints one line.
-var denied = []struct{ path, why string }{
-	{"k8s.io/client-go", "9.5, and 38 MB"},
-	{"k8s.io/apimachinery", "part of client-go, with its init functions"},
-	{"k8s.io/api", "types of the Kubernetes API, which the plugin does not use"},
-	{"github.com/k8snetworkplumbingwg/network-attachment-definition-client", "9.2; 2.1 for its types alone"},
-	{"tags.cncf.io/container-device-interface/pkg/cdi", "1.45, and it reads the CDI directories; package specs-go costs nothing"},
-	{"google.golang.org/grpc", "the plugin is not a client of any server"},
-	{"google.golang.org/protobuf", "part of grpc"},
-	{"github.com/containernetworking/cni/pkg/skel", "reads standard input without a limit, and checks the namespace after printing; protocol.go replaces it"},
-	{"go.opentelemetry.io", "cni/pkg/invoke imports it since 1.3.1, which adds 0.25 and 0.8 ms of init: stay with 1.3.0"},
-	{"github.com/containernetworking/plugins/pkg/ip", "1.57, because of knftables; of this module, pkg/ns costs nothing"},
-	{"sigs.k8s.io/knftables", "part of plugins/pkg/ip"},
-	{"github.com/containernetworking/plugins/pkg/ipam", "1.76; delegates do IPAM"},
-	{"github.com/k8snetworkplumbingwg/sriovnet", "1.66, because of net/http and regular expressions, and 1.5 MB; pkg/host/link replaces it"},
-	{"github.com/Mellanox/rdmamap", "for comparison in tests only; reads all of /sys/class/infiniband for one device"},
-	{"devinfo-cni.io/pkg/ctl/crosscheck", "calls sriovnet; for devinfoctl only"},
-	{"github.com/spf13/afero", "part of sriovnet; imports net/http"},
-	{"net/http", "most of the cost of sriovnet; the plugin is not a client of any server"},
-	{"crypto/tls", "part of net/http"},
-	{"golang.org/x/text", "Unicode tables, imported by afero and net/http"},
-	{"golang.org/x/tools", "for captured hosts and lint only"},
-	{"testing", "registers flags, and shows that a test package was imported"},
-	{"devinfo-cni.io/pkg/host/capturefile", "captured hosts are for tests"},
-	{"devinfo-cni.io/pkg/host/link/linkhost", "captured hosts are for tests"},
-	{"devinfo-cni.io/pkg/host/link/linktest", "for tests only"},
-	{"devinfo-cni.io/test", "test programs"},
-	{"expvar", "registers an HTTP handler"},
-}
-
-// reason returns why a package is denied, or "".
-func reason(path string) string {
-	for _, d := range denied {
-		if path == d.path || strings.HasPrefix(path, d.path+"/") {
-			return d.why
-		}
-	}
-	if strings.Contains(strings.ToLower(path), "yaml") {
-		return "CNI configurations are JSON"
-	}
-	return ""
-}
-
 func TestExecutableHasNoDeniedPackage(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -67,9 +23,15 @@ func TestExecutableHasNoDeniedPackage(t *testing.T) {
 	if len(all) < 50 {
 		t.Fatalf("go list gives %q", out)
 	}
+	denied := difftest.Read(t, "testdata/denied")
 	for _, path := range all {
-		if why := reason(path); why != "" {
-			t.Errorf("%s is denied: %s", path, why)
+		if strings.Contains(strings.ToLower(path), "yaml") {
+			t.Errorf("%s is denied: CNI configurations are JSON", path)
+		}
+		for line := range strings.Lines(denied) {
+			if root, why, _ := strings.Cut(line, ": "); strings.HasPrefix(path+"/", root+"/") {
+				t.Errorf("%s is denied: %s", path, why)
+			}
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (s *scene) play() error {
 	if caps := s.capArgs(); caps != "" {
 		command = "CAP_ARGS='" + caps + "' " + command
 	}
-	fmt.Printf("\nnetwork %s:\n%s\n\n%s\n", s.network, indent(s.conflist), indent("$ CNI_IFNAME="+ifName+" "+command))
+	fmt.Printf("\nnetwork %s:\n%s\n\n%s\n", s.network, indent(s.conflist()), indent("$ CNI_IFNAME="+ifName+" "+command))
 	result, err := s.cnitool("add")
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (s *scene) prepare() (config.Node, error) {
 	text, _ := json.Marshal(settings) // strings and lists of them always encode
 	return settings, errors.Join(err,
 		os.WriteFile(own+"/node.json", text, 0o644),
-		os.WriteFile(filepath.Join(nets, s.network+".conflist"), []byte(s.conflist), 0o644))
+		os.WriteFile(filepath.Join(nets, s.network+".conflist"), []byte(s.conflist()), 0o644))
 }
 
 // path returns the expected path of the device-info file.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"embed"
 	"fmt"
 	"net"
 	"os"
@@ -20,7 +21,7 @@ type scene struct {
 	about    string
 	host     string // captured host with the /sys of the scene; "" = this machine
 	network  string
-	conflist string
+	card     string        // master of macvlan in the network
 	deviceID string        // as Multus passes it
 	auto     bool          // the runtime passes no path
 	link     bool          // ADD creates an interface in the pod
@@ -33,24 +34,12 @@ var scenes = []scene{{
 address comes from the runtime, as Multus passes it on from the device plugin.
 The VF is one of a captured host (testdata/hosts/igb-sriov.txtar).`,
 	host: "igb-sriov", network: "vfio", deviceID: "0000:01:10.6",
-	conflist: `{
-  "cniVersion": "1.1.0", "name": "vfio",
-  "plugins": [
-    {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}
-  ]
-}`,
 	file: pciInfo("0000:01:10.6", "0000:01:00.0"),
 }, {
 	title: "A vDPA device",
 	about: `The VF carries a vDPA device on vhost_vdpa: that is what the workload is to
 open, and so the type is vdpa (testdata/hosts/vdpa-vf.txtar).`,
 	host: "vdpa-vf", network: "vdpa", deviceID: "0000:02:00.1",
-	conflist: `{
-  "cniVersion": "1.1.0", "name": "vdpa",
-  "plugins": [
-    {"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true}}
-  ]
-}`,
 	file: &devinfo.Info{Type: devinfo.TypeVDPA, Version: devinfo.SpecVersion, VDPA: &devinfo.VDPA{
 		ParentDevice: "vpvdpa0", Driver: "vhost", Path: "/dev/vhost-vdpa-0", Address: "0000:02:00.1", PFAddress: "0000:02:00.0"}},
 }, {
@@ -59,49 +48,23 @@ open, and so the type is vdpa (testdata/hosts/vdpa-vf.txtar).`,
 path that userspace-cni gives it. devinfo runs userspace-cni itself; here it is
 a stand-in that only prints a result.`,
 	network: "vhostuser",
-	conflist: `{
-  "cniVersion": "1.1.0", "name": "vhostuser",
-  "plugins": [{
-    "type": "devinfo",
-    "capabilities": {"CNIDeviceInfoFile": true},
-    "deviceInfo": {
-      "type": "vhost-user",
-      "vhost-user": {"mode": "server", "path": "/var/lib/cni/usrspcni/{containerID:12}/{containerID:12}-{ifName}"}
-    },
-    "delegates": [
-      {"type": "userspace", "sharedDir": "/var/lib/cni/usrspcni", "kubeconfig": "/etc/cni/net.d/multus.d/multus.kubeconfig",
-       "host": {"engine": "ovs-dpdk", "iftype": "vhostuser", "vhost": {"mode": "client"}}}
-    ]
-  }]
-}`,
 	file: &devinfo.Info{Type: devinfo.TypeVhostUser, Version: devinfo.SpecVersion, VhostUser: &devinfo.VhostUser{
 		Mode: "server", Path: "/var/lib/cni/usrspcni/" + containerID[:12] + "/" + containerID[:12] + "-net1"}},
 }, {
 	title:   "memif, without Multus",
 	about:   `This runtime passes no path for the file, so "auto" picks the usual one.`,
 	network: "memif", auto: true,
-	conflist: `{
-  "cniVersion": "1.1.0", "name": "memif",
-  "plugins": [{
-    "type": "devinfo",
-    "deviceInfoFile": "auto",
-    "deviceInfo": {
-      "type": "memif",
-      "memif": {"role": "slave", "mode": "ethernet", "path": "/run/vpp/memif-{network}-{ifName}.sock"}
-    }
-  }]
-}`,
 	file: &devinfo.Info{Type: devinfo.TypeMemif, Version: devinfo.SpecVersion, Memif: &devinfo.Memif{
 		Role: "slave", Path: "/run/vpp/memif-memif-net1.sock", Mode: "ethernet"}},
 }}
 
-const chained = `{
-  "cniVersion": "1.1.0", "name": "mynet",
-  "plugins": [
-    {"type": "macvlan", "master": "%s", "mode": "bridge"},
-    {"type": "devinfo", "capabilities": %s}
-  ]
-}`
+//go:embed networks
+var networks embed.FS
+
+func (s *scene) conflist() string {
+	text, _ := networks.ReadFile("networks/" + s.network + ".conflist") // part of the program
+	return strings.Replace(strings.TrimSpace(string(text)), "CARD", s.card, 1)
+}
 
 // cardScene returns the first scene: a macvlan on the machine's network card. Without a card it is on a veth in a network
 // namespace of its own, and the device is a captured VF.
@@ -116,7 +79,7 @@ func cardScene(ownNet bool) (s scene, onCard bool, err error) {
 		if card != "" {
 			s.about = fmt.Sprintf(`macvlan makes net1 in the pod, on %s, the network card of this machine;
 devinfo finds the card below it and writes down its PCI address.`, card)
-			s.conflist = fmt.Sprintf(chained, card, `{"CNIDeviceInfoFile": true}`)
+			s.card = card
 			pf, _ := os.Readlink("/sys/bus/pci/devices/" + address + "/physfn") // only a VF has one
 			s.file = pciInfo(address, strings.TrimPrefix(pf, "../"))
 			return s, true, nil
@@ -130,8 +93,7 @@ devinfo finds the card below it and writes down its PCI address.`, card)
 	s.about = why + `: net1 is a
 macvlan on a veth, and stands for the interface of the VF 0000:01:10.0 of a
 captured host (testdata/hosts/igb-sriov.txtar).`
-	s.host, s.deviceID = "igb-sriov", "0000:01:10.0"
-	s.conflist = fmt.Sprintf(chained, "demo0", `{"CNIDeviceInfoFile": true, "deviceID": true}`)
+	s.host, s.deviceID, s.card = "igb-sriov", "0000:01:10.0", veth.Name
 	s.file = pciInfo("0000:01:10.0", "0000:01:00.0")
 	return s, false, netlink.LinkAdd(veth)
 }

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -107,62 +108,15 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 }
 
 func TestAlertsFireForFailuresOnly(t *testing.T) {
-	const hour = time.Hour
-	const agent, agentUp = `devinfo_agent_info{instance="a",version="1"} `, `up{instance="a",job="devinfo/devinfo-agent"} `
-	const driver, driverUp = `devinfo_dra_nri_connected{instance="a"} `, `up{instance="a",job="cni-dra-driver/cni-dra-driver"} `
-	const onNode = `kube_node_info{instance="kube-state-metrics",node="a"} `
-	const ready = `kube_node_status_condition{instance="kube-state-metrics",condition="Ready",node="a",status="true"} `
-	// The node is not ready from minute 30 on. Its DaemonSet pods remain, but their targets do not answer.
-	const notReady = onNode + "1x120\n" + ready + "1x30 0x90\n"
-	// The node comes back after 20 minutes, and its pods two minutes later.
-	const reboots = onNode + "1x120\n" + ready + "1x30 0x20 1x70\n"
-	for _, c := range []struct {
-		alert, series string
-		after         time.Duration
-		instance      string // "" = the alert does not fire
-	}{
-		{"DevinfoAgentGone", agent + "1x120\n" + agentUp + "1x120\n" + onNode + "1x120", hour, ""},
-		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x120", hour, "a"},      // the agent's pod is not created again
-		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x30", hour, ""},        // the node does not exist any more either
-		{"DevinfoAgentGone", agent + "1x30", hour, ""},                            // the node's metric is missing, so it is unknown whether the node exists
-		{"DevinfoAgentGone", agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"}, // the pod exists
-		{"DevinfoAgentGone", `up{instance="a",job="node-exporter"} 0x120`, hour, ""},
-		{"DevinfoAgentGone", agent + "1x30\n" + strings.Replace(agent, `"1"`, `"2"`, 1) + "_x30 1x40\n" + onNode + "1x120", hour, ""},
-		{"DevinfoAgentGone", agent + "1x30\n" + onNode + "1x1900", 30 * hour, ""},
-		{"DevinfoAgentGone", notReady + agent + "1x30\n" + agentUp + "1x30 0x90", hour, ""},
-		{"DevinfoAgentGone", notReady + agent + "1x30", hour, ""}, // the pod was deleted in between
-		{"DevinfoAgentGone", reboots + agent + "1x30 _x22 1x70\n" + agentUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
-		{"DevinfoAgentGone", onNode + "1x120\n" + ready + "1x120\n" + agent + "1x30\n" + agentUp + "1x30 0x90", hour, "a"},
-		// The agent does not come back.
-		{"DevinfoAgentGone", reboots + agent + "1x30\n" + agentUp + "1x30 0x90", 80 * time.Minute, "a"},
-		{"DevinfoDRADriverGone", notReady + driver + "1x30\n" + driverUp + "1x30 0x90", hour, ""},
-		{"DevinfoDRADriverGone", notReady + driver + "1x30", hour, ""},
-		{"DevinfoDRADriverGone", reboots + driver + "1x30 _x22 1x70\n" + driverUp + "1x30 0x22 1x70", 51 * time.Minute, ""},
-		{"DevinfoDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30\n" + driverUp + "1x30 0x90", hour, "a"},
-		{"DevinfoDRADriverGone", onNode + "1x120\n" + ready + "1x120\n" + driver + "1x30", hour, "a"},
-		{"DevinfoDRADriverGone", reboots + driver + "1x30\n" + driverUp + "1x30 0x90", 80 * time.Minute, "a"},
-		{"DevinfoDRADriverGone", driver + "0x120\n" + driverUp + "1x120\n" + onNode + "1x120", hour, ""},
-		{"DevinfoDRADriverGone", driver + "1x30\n" + onNode + "1x120", hour, "a"},
-		{"DevinfoDRADriverGone", driver + "1x30\n" + onNode + "1x30", hour, ""},
-		{"DevinfoDRADriverGone", driver + "1x30\n" + driverUp + "0x120", hour, "a"},
-		{"DevinfoDRASharingNotSupported", `devinfo_dra_sharing_supported{instance="a"} 0x120`, hour, "a"},
-		{"DevinfoDRASharingNotSupported", `devinfo_dra_sharing_supported{instance="a"} 1x120`, hour, ""},
-		{"DevinfoAgentComponentUnhealthy", `devinfo_agent_component_healthy{instance="a",component="nri"} 0x120`, hour, "a"},
-		{"DevinfoAgentComponentUnhealthy", `devinfo_agent_component_healthy{instance="a",component="nri"} 1x120`, hour, ""},
-		{"DevinfoAttachmentsNotSeen", `devinfo_last_check_timestamp_seconds{instance="a"} 60x120`, hour, "a"},
-		{"DevinfoAttachmentsNotSeen", `devinfo_last_check_timestamp_seconds{instance="a"} 0+60x120`, hour, ""},
-		{"DevinfoAttachmentsStale", `devinfo_attachments{instance="a",state="stale"} 1x120`, hour, "a"},
-		{"DevinfoAttachmentsStale", `devinfo_attachments{instance="a",state="ok"} 1x120`, hour, ""},
-		{"DevinfoAttachmentsOrphaned", `devinfo_attachments{instance="a",state="orphaned"} 1x120`, hour, "a"},
-		{"DevinfoAttachmentsOrphaned", `devinfo_attachments{instance="a",state="orphaned"} 0x120`, hour, ""},
-		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0+1x120`, hour, "a"},
-		{"DevinfoPluginIsReplaced", `devinfo_plugin_installs_total{instance="a",result="replaced"} 0 1x119`, hour, ""},
-		{"DevinfoContainersRejected", `devinfo_injections_total{instance="a",result="rejected",reason="file"} 0x55 1x60`, hour, "a"},
-		{"DevinfoContainersRejected", `devinfo_injections_total{instance="a",result="injected",reason=""} 0+1x120`, hour, ""},
-	} {
-		got := fires(t, c.alert, c.series, c.after)
-		if len(got) > 1 || (len(got) == 1) != (c.instance != "") || len(got) == 1 && got[0] != c.instance {
-			t.Errorf("%s with %s: fires for %q", c.alert, c.series, got)
+	text, err := os.ReadFile("testdata/alerts.txt")
+	must(t, err)
+	for _, c := range strings.Split(strings.TrimSpace(string(text)), "\n\n")[1:] { // the first one explains
+		title, series, _ := strings.Cut(c, "\n")
+		words := strings.Fields(title)
+		after, err := time.ParseDuration(words[1])
+		must(t, err)
+		if got := fires(t, words[0], series, after); strings.Join(got, " ") != strings.Trim(words[2], "-") {
+			t.Errorf("%s with %s: fires for %q", title, series, got)
 		}
 	}
 }
