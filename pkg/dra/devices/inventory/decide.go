@@ -89,7 +89,7 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 // cannot tell.
 func (s DecideInput) StillOffers(decisions []Decision, name string) bool {
 	n := slices.IndexFunc(decisions, func(c Decision) bool { return c.Device.Name == name })
-	if n < 0 || decisions[n].Why != "" || s.besides(decisions)[name] != "" {
+	if n < 0 || decisions[n].Why != "" {
 		return false
 	}
 	return decisions[n].Sharing != Exclusive || s.tied(decisions)[name] == "" && s.others(&decisions[n].Device) == ""
@@ -150,7 +150,9 @@ func (s DecideInput) tied(decisions []Decision) map[string]string {
 // of a function have one lease, so that one pod has it, or pods share it. A port that claims hold comes first, then one
 // that is offered as shared, and then the function's own.
 func (s DecideInput) besides(decisions []Decision) map[string]string {
-	rank := func(c *Decision) int {
+	const other = "%s, another port of its function"
+	reasons := []string{"", other + ", is offered", other + ", is offered", other + ", is offered as shared", "pods share " + other, "a claim holds " + other}
+	rank := func(c *Decision) int { // index of the reason for other ports; 0 = none
 		switch held := s.Ours.sharing(c.Device.Name); {
 		case held == Exclusive:
 			return 5
@@ -168,20 +170,17 @@ func (s DecideInput) besides(decisions []Decision) map[string]string {
 	first := map[string]*Decision{} // by function
 	for n := range decisions {
 		c := &decisions[n]
-		if f := c.Device.hardware(); rank(c) > 0 && (first[f] == nil || rank(c) > rank(first[f])) {
-			first[f] = c
+		if of := first[c.Device.hardware()]; of == nil || rank(c) > rank(of) {
+			first[c.Device.hardware()] = c
 		}
 	}
 	why := map[string]string{}
 	for n := range decisions {
 		c := &decisions[n]
 		of := first[c.Device.hardware()]
-		if c.Why != "" || of == c || s.Ours.sharing(c.Device.Name) == Exclusive {
-			continue
-		}
-		has := map[int]string{5: "a claim holds %s", 4: "pods share %s", 3: "%s is offered as shared"}[rank(of)]
-		if c.Sharing == Exclusive || rank(of) == 5 {
-			why[c.Device.Name] = fmt.Sprintf(cmp.Or(has, "%s is offered")+", another port of its function", of.Device.Name)
+		mayBoth := c.Sharing == Shared && rank(of) < 5
+		if c.Why == "" && of != c && !mayBoth && s.Ours.sharing(c.Device.Name) != Exclusive {
+			why[c.Device.Name] = fmt.Sprintf(reasons[rank(of)], of.Device.Name)
 		}
 	}
 	return why

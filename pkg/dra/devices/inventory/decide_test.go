@@ -89,7 +89,7 @@ func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
 			ports(t, 2, "", "p2"), giveAll, function, "the host uses it: p2 has the address 10.1.2.3/24" + remedy,
 		},
 		"the port of an uplink's function":    {ports(t, 2, "p1", ""), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", ""},
-		"the further port of a function":      {ports(t, 2, "", ""), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", function + " is offered, another port of its function"},
+		"the further port of a function":      {ports(t, 2, "", ""), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", function + ", another port of its function, is offered"},
 		"an OVS bridge":                       {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
 		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it, which would lose their parent"},
 		"a VF, shared":                        {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},

@@ -9,6 +9,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -22,6 +23,8 @@ func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 	)
 	igb, mlx5 := read(t, host(t, capturetest.Text(t, "igb-sriov"))), read(t, host(t, capturetest.Text(t, "mlx5-vdpa")))
 	away := read(t, host(t, capturetest.Without(capturetest.Text(t, "igb-sriov"), "eth1")))
+	const port = "net-eth9" // a further port of the PF
+	two := append(slices.Clone(igb), inventory.Device{Name: port, Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: "eth9", PortOf: "0000:41:00.0"}})
 	for n := range mlx5 {
 		if mlx5[n].Name == vf {
 			mlx5[n].IfName = "enp101s0f0v2" // VFs of mlx5 have an interface beside their vDPA device
@@ -43,6 +46,8 @@ func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 		want    whys
 	}{
 		"the PF is a claim's":                {away, onlyVFs, held(pf1, inventory.Exclusive), whys{vf1: pf1 + ", its parent", vf0: ""}},
+		"a port of the PF is a claim's":      {two, onlyVFs, held(port, inventory.Exclusive), whys{vf1: pf1 + ", its parent", vf0: ""}},
+		"a port of the PF, with VFs":         {two, giveAll, input(), whys{port: "it has 2 devices on it, which would lose their parent"}},
 		"the PF is another's":                {away, onlyVFs, held("", "", "0000:41:00.0"), whys{vf1: pf1 + ", its parent", vf0: ""}},
 		"pods share the PF":                  {igb, everything, held(pf1, inventory.Shared), whys{vf1: ""}},
 		"VFs are another's, and a claim's":   {igb, everything, held("pci-0000-01-10-2", inventory.Exclusive, "0000:01:10.0", "0000:01:10.2"), whys{vf0: "pod ns/x has it", "pci-0000-01-10-2": "", vf1: ""}},
