@@ -10,6 +10,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 const function = "pci-0000-3b-00-0" // of [capturetest.Ports]
@@ -95,163 +96,125 @@ func (k *cards) rulesOf(card []aPort) inventory.Rules {
 
 // check decides about one function. It skips states that leases exclude: one pod has the function, or pods share it.
 func (k *cards) check(card ...aPort) {
+	k.t.Helper()
 	count := map[string]int{}
 	for _, p := range card {
 		count[p.state]++
 	}
-	if count[claimed]+count[attached] > 1 || count[claimed]+count[attached] > 0 && count[pooled] > 0 {
+	if owners := count[claimed] + count[attached]; owners > 1 || owners > 0 && count[pooled] > 0 {
 		return
 	}
-	text := capturetest.Ports("mlx4_core", len(card))
-	whole := read(k.t, host(k.t, text))
-	names := make([]string, len(card)) // of the devices
-	for n := range card {
-		at := slices.IndexFunc(whole, func(d inventory.Device) bool { return d.IfName == fmt.Sprint("p", n+1) })
-		names[n] = whole[at].Name
-	}
-	s := input()
-	s.Ours, s.Others = inventory.Published{}, map[string]string{}
-	var hidden []string
-	for n, p := range card {
-		as := map[string]inventory.SharingMode{claimed: inventory.Exclusive, pooled: inventory.Shared}[p.state]
-		if as != "" {
-			s.Ours[names[n]] = k.published(card, whole, n, as)
-		}
-		if p.state == attached {
-			s.Others["0000:3b:00.0"] = "pod ns/x has it"
-		}
-		if p.state == elsewhere || p.state == claimed || p.state == attached {
-			hidden = append(hidden, fmt.Sprint("p", n+1))
-		}
-	}
-	h := host(k.t, capturetest.Without(text, hidden...))
-	h.Uplinks, h.Uses = []string{}, map[string]string{}
-	for n := range h.Links {
-		var port int
-		_, _ = fmt.Sscanf(h.Links[n].Name, "p%d", &port)
-		switch name := h.Links[n].Name; card[port-1].state {
-		case uplink:
-			h.Uplinks = append(h.Uplinks, name)
-		case used:
-			h.Uses[name] = "has the address 10.1.2.3/24"
-		case bonded:
-			h.Links[n].Master = "bond0"
-		}
-	}
-	devices := read(k.t, h)
-	for n, p := range card { // the driver adds a port that is in the pod of a claim
-		if p.state == claimed && n > 0 {
-			at := slices.IndexFunc(whole, func(d inventory.Device) bool { return d.Name == names[n] })
-			devices = append(devices, whole[at])
-		}
-	}
+	h, devices, names, s := k.node(card)
 	decisions := inventory.Decide(devices, k.rulesOf(card), s)
-	k.oneHolder(card, names, decisions, s)
-	k.nobodysPorts(card, names, decisions)
-	k.notWithheldForNothing(card, names, decisions)
-	k.stale(card, names, decisions, s)
-	if why, err := inventory.Busy(h, names[0]); err != nil || why == "" {
+	if why, err := inventory.Busy(h, function); err != nil || why == "" {
 		k.t.Errorf("%v: to bind it: %q, %v", card, why, err) // mlx4_core may have further ports anywhere
 	}
+	hostUses := count[uplink]+count[bonded]+count[used] > 0
+	users, shared := 0, true // pods that have a port or may get it
+	var one, pool int        // ports that must be offered: one of them, and all of them
+	for _, c := range decisions {
+		n := slices.Index(names, c.Device.Name)
+		p, as := card[n], c.Sharing
+		d, held := s.Ours[c.Device.Name]
+		if held {
+			as = inventory.Sharing(d)
+		}
+		switch {
+		case p.state == free && p.rule == inventory.Shared:
+			pool++
+		case p.state == free && p.rule == inventory.Exclusive && (n > 0 || !hostUses):
+			one = 1
+		}
+		if !held && c.Why != "" {
+			continue
+		}
+		users++
+		shared = shared && as == inventory.Shared
+		exclusive := !held && as == inventory.Exclusive
+		switch {
+		case !held && slices.Contains([]string{uplink, bonded, elsewhere}, p.state), exclusive && p.state == used, exclusive && n == 0 && hostUses:
+			k.t.Errorf("%v: %s is offered as %s", card, c.Device.Name, as)
+		case exclusive && count[attached] > 0:
+			k.t.Errorf("%v: %s is offered, but another pod has it", card, c.Device.Name)
+		case !held:
+			k.stale(card, decisions, c)
+		}
+	}
+	if users > 1 && !shared {
+		k.t.Errorf("%v: %d pods may have its ports", card, users)
+	}
+	if wanted := max(one, pool); users < wanted && count[attached]+count[claimed] == 0 {
+		k.t.Errorf("%v: %d of %d ports are offered", card, users, wanted)
+	}
+	k.offers += users
 }
 
-// published returns a device as it is offered alone.
-func (k *cards) published(card []aPort, whole []inventory.Device, n int, as inventory.SharingMode) (d resourceapi.Device) {
-	alone := make([]aPort, len(card))
+// node returns a host with the function, its devices, their names by port, and the state for the decision.
+func (k *cards) node(card []aPort) (h inventory.Host, devices []inventory.Device, names []string, s inventory.DecideInput) {
+	text := capturetest.Ports("mlx4_core", len(card))
+	whole := read(k.t, host(k.t, text))
+	s = input()
+	s.Ours, s.Others = inventory.Published{}, map[string]string{}
+	var hidden []string
+	var inPod []inventory.Device
+	for n, p := range card {
+		ifName := fmt.Sprint("p", n+1)
+		d := whole[slices.IndexFunc(whole, func(d inventory.Device) bool { return d.IfName == ifName })]
+		names = append(names, d.Name)
+		switch p.state {
+		case claimed:
+			s.Ours[d.Name] = k.published(whole, len(card), n, inventory.Exclusive)
+			if n > 0 { // the driver adds it
+				inPod = append(inPod, d)
+			}
+		case pooled:
+			s.Ours[d.Name] = k.published(whole, len(card), n, inventory.Shared)
+		case attached:
+			s.Others["0000:3b:00.0"] = "pod ns/x has it"
+		}
+		if slices.Contains([]string{elsewhere, claimed, attached}, p.state) {
+			hidden = append(hidden, ifName)
+		}
+	}
+	h = host(k.t, capturetest.Without(text, hidden...))
+	h.Uplinks, h.Uses = []string{}, map[string]string{}
+	for n, p := range card {
+		ifName := fmt.Sprint("p", n+1)
+		switch at := slices.IndexFunc(h.Links, func(l link.InterfaceRecord) bool { return l.Name == ifName }); p.state {
+		case uplink:
+			h.Uplinks = append(h.Uplinks, ifName)
+		case used:
+			h.Uses[ifName] = "has the address 10.1.2.3/24"
+		case bonded:
+			h.Links[at].Master = "bond0"
+		}
+	}
+	return h, append(read(k.t, h), inPod...), names, s
+}
+
+// published returns the n-th port as it is offered if no rule selects the others.
+func (k *cards) published(whole []inventory.Device, ports, n int, as inventory.SharingMode) (d resourceapi.Device) {
+	alone := make([]aPort, ports)
 	alone[n].rule = as
 	for _, d := range inventory.PublishedIn(inventory.Slices(inventory.Decide(whole, k.rulesOf(alone), input()), nil)) {
 		return d
 	}
-	k.t.Fatalf("%v: port %d is not offered alone", card, n+1)
+	k.t.Fatalf("port %d of %d is not offered alone", n+1, ports)
 	return d
 }
 
-// uses returns how pods have or may get each port; "" = they do not.
-func uses(names []string, decisions []inventory.Decision, s inventory.DecideInput) []inventory.SharingMode {
-	list := make([]inventory.SharingMode, len(names))
-	for _, c := range decisions {
-		n := slices.Index(names, c.Device.Name)
-		if d, held := s.Ours[c.Device.Name]; held {
-			list[n] = inventory.Sharing(d)
-		} else if c.Why == "" {
-			list[n] = c.Sharing
-		}
-	}
-	return list
-}
-
-// oneHolder checks that a function that one pod has or may get has no other user.
-func (k *cards) oneHolder(card []aPort, names []string, decisions []inventory.Decision, s inventory.DecideInput) {
-	k.t.Helper()
-	used := slices.DeleteFunc(uses(names, decisions, s), func(as inventory.SharingMode) bool { return as == "" })
-	k.offers += len(used)
-	if slices.Contains(used, inventory.Exclusive) && len(used) > 1 {
-		k.t.Errorf("%v: its ports are %v", card, used)
-	}
-	if slices.Contains(used, inventory.Exclusive) && len(s.Others) > 0 {
-		k.t.Errorf("%v: offered, but another pod has it", card)
-	}
-}
-
-// nobodysPorts checks that no pod may get what the host uses or nobody sees. The first port is the function itself.
-func (k *cards) nobodysPorts(card []aPort, names []string, decisions []inventory.Decision) {
-	k.t.Helper()
-	for _, c := range decisions {
-		n := slices.Index(names, c.Device.Name)
-		its := []string{card[n].state}
-		for _, p := range card {
-			if n == 0 && c.Sharing == inventory.Exclusive && p.state != elsewhere {
-				its = append(its, p.state)
-			}
-		}
-		refused := []string{uplink, bonded, elsewhere}
-		if c.Sharing == inventory.Exclusive {
-			refused = append(refused, used)
-		}
-		if c.Why == "" && card[n].state != claimed && slices.ContainsFunc(its, func(s string) bool { return slices.Contains(refused, s) }) {
-			k.t.Errorf("%v: %s is offered", card, c.Device.Name)
-		}
-	}
-}
-
-// notWithheldForNothing checks that a function that no pod has is offered if one of its ports can be.
-func (k *cards) notWithheldForNothing(card []aPort, names []string, decisions []inventory.Decision) {
-	k.t.Helper()
-	offered, wanted := false, false
-	for n, p := range card {
-		hostHas := slices.ContainsFunc(card, func(p aPort) bool { return p.state == uplink || p.state == bonded || p.state == used })
-		switch {
-		case p.state == claimed || p.state == attached || p.state == pooled:
-			return
-		case p.state == free && p.rule == inventory.Shared, p.state == free && p.rule == inventory.Exclusive && (n > 0 || !hostHas):
-			wanted = true
-		}
-	}
-	for _, c := range decisions {
-		offered = offered || c.Why == ""
-	}
-	if wanted && !offered {
-		k.t.Errorf("%v: nothing is offered", card)
-	}
-}
-
 // stale checks the offers after a claim or another pod got one of them.
-func (k *cards) stale(card []aPort, names []string, decisions []inventory.Decision, s inventory.DecideInput) {
+func (k *cards) stale(card []aPort, decisions []inventory.Decision, taken inventory.Decision) {
 	k.t.Helper()
-	for _, taken := range decisions {
-		if _, held := s.Ours[taken.Device.Name]; held || taken.Why != "" {
-			continue
+	now := inventory.DecideInput{Ours: inventory.Published{taken.Device.Name: {AllowMultipleAllocations: new(taken.Sharing == inventory.Shared)}}}
+	for _, c := range decisions {
+		both := taken.Sharing == inventory.Shared && c.Sharing == inventory.Shared
+		if c.Device.Name != taken.Device.Name && !both && now.StillOffers(decisions, c.Device.Name) {
+			k.t.Errorf("%v: %s is still offered after a claim got %s", card, c.Device.Name, taken.Device.Name)
 		}
-		now := inventory.DecideInput{Ours: inventory.Published{taken.Device.Name: {AllowMultipleAllocations: new(taken.Sharing == inventory.Shared)}}}
-		for _, c := range decisions {
-			both := taken.Sharing == inventory.Shared && c.Sharing == inventory.Shared
-			if c.Device.Name != taken.Device.Name && !both && now.StillOffers(decisions, c.Device.Name) {
-				k.t.Errorf("%v: %s is still offered after a claim got %s", card, c.Device.Name, taken.Device.Name)
-			}
-		}
-		other := inventory.DecideInput{Others: map[string]string{"0000:3b:00.0": "pod ns/x has it"}}
-		if taken.Sharing == inventory.Exclusive && other.StillOffers(decisions, taken.Device.Name) {
-			k.t.Errorf("%v: %s is still offered after a pod got the function", card, taken.Device.Name)
-		}
+	}
+	other := inventory.DecideInput{Others: map[string]string{"0000:3b:00.0": "pod ns/x has it"}}
+	if taken.Sharing == inventory.Exclusive && other.StillOffers(decisions, taken.Device.Name) {
+		k.t.Errorf("%v: %s is still offered after a pod got the function", card, taken.Device.Name)
 	}
 }
