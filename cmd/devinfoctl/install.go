@@ -20,9 +20,9 @@ import (
 
 const installHelp = `Installs the plugin in the directory from which the container runtime runs plugins.
 
-install runs the new plugin with CNI_COMMAND=VERSION. If that succeeds, it copies the file beside
-the old one and renames the copy, so the plugin is complete at every moment. A running plugin
-keeps the old file. If the same file is already installed, nothing changes.
+install runs the new plugin with --version and CNI_COMMAND=VERSION. If that succeeds, it copies the
+file beside the old one and renames the copy, so the plugin is complete at every moment. A running
+plugin keeps the old file. If the same file is already installed, nothing changes.
 
 install fails and changes nothing in two cases:
 
@@ -30,8 +30,7 @@ install fails and changes nothing in two cases:
     flag is not needed if devinfo-agent has installed the plugin there before.
   - The journal has entries that the new plugin cannot read. It would treat the devices of these
     attachments as free.
-
-If the new file does not print its version with --version, install does not check these cases.`
+`
 
 func installCommand(t *tool) *cobra.Command {
 	var p install.PluginFile

@@ -14,32 +14,32 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-// fakePlugin writes a shell script with this body, and returns its path.
-func fakePlugin(t *testing.T, dir, body string) string {
+// newPlugin builds devinfo, and returns its path and node settings with a journal of the test's own.
+func newPlugin(t *testing.T) (plugin, settings string) {
 	t.Helper()
-	name := filepath.Join(dir, "devinfo")
-	must(t, os.WriteFile(name, []byte("#!/bin/sh\n"+body+"\n"), 0o755))
-	return name
+	plugin, settings = filepath.Join(t.TempDir(), "devinfo"), filepath.Join(t.TempDir(), "node.json")
+	undertest.Programs(t, plugin, "", "../devinfo")
+	must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, filepath.Join(t.TempDir(), "state")), 0o600))
+	return plugin, settings
 }
 
-const speaks = `echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}'`
-
 func TestInstallPrintsItsResult(t *testing.T) {
-	bin, from := t.TempDir(), fakePlugin(t, t.TempDir(), speaks)
+	from, settings := newPlugin(t)
+	bin := t.TempDir()
 	for _, state := range []string{"installed", "already there"} {
-		o := ctl("install", "--cni-bin-dir", bin, "--from", from)
+		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", from)
 		if o.exit != 0 || o.stderr != "" || !strings.HasPrefix(o.stdout, bin+"/devinfo: "+state+"\n") || !strings.Contains(o.stdout, "\n  new  ") {
 			t.Errorf("%+v", o)
 		}
 	}
-	if o := ctl("install", "--cni-bin-dir", bin, "--from", from, "-o", "json"); !strings.Contains(o.stdout, `"state": "already there"`) {
+	if o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", from, "-o", "json"); !strings.Contains(o.stdout, `"state": "already there"`) {
 		t.Errorf("%+v", o)
 	}
 }
 
 func TestInstallRefusesWithARemedy(t *testing.T) {
-	bin, good := t.TempDir(), fakePlugin(t, t.TempDir(), speaks)
-	taken := t.TempDir()
+	good, settings := newPlugin(t)
+	bin, taken := t.TempDir(), t.TempDir()
 	must(t, os.Mkdir(filepath.Join(taken, "devinfo"), 0o755))
 	for _, c := range []struct {
 		args []string
@@ -54,7 +54,7 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 		{[]string{"--cni-bin-dir", "/proc", "--from", good}, clierr.Blind, []string{"/proc"}},
 		{[]string{"--capture", hosts + "i40e.txtar", "--cni-bin-dir", bin}, clierr.Usage, []string{"capture cannot be changed", "leave --capture out"}},
 	} {
-		o := ctl(append([]string{"install"}, c.args...)...)
+		o := ctl(append([]string{"--node-config", settings, "install"}, c.args...)...)
 		for _, says := range c.says {
 			if o.exit != c.exit || o.stdout != "" || !strings.Contains(o.stderr, says) {
 				t.Errorf("%q: %+v; want exit %d and %q", c.args, o, c.exit, says)
@@ -67,9 +67,8 @@ func TestInstallRefusesWithARemedy(t *testing.T) {
 // cni-dra-driver's container may not mount the state directory that the node settings name. Its journal would look
 // empty there, so that install would accept every plugin.
 func TestInstallFailsIfStateDirIsMissing(t *testing.T) {
-	plugin := filepath.Join(t.TempDir(), "devinfo")
-	undertest.Programs(t, plugin, "", "../devinfo")
-	bin, settings := t.TempDir(), filepath.Join(t.TempDir(), "node.json")
+	plugin, settings := newPlugin(t)
+	bin := t.TempDir()
 	for stateDir, exit := range map[string]int{"/proc/none/state": clierr.Blind, filepath.Join(t.TempDir(), "state"): 0} {
 		must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600))
 		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", plugin)

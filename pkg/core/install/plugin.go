@@ -30,15 +30,10 @@ type Installation struct {
 	Warning error       `json:"-"` // the error of setting the SELinux label
 }
 
-// Place installs the plugin once. If From is a devinfo that supports --version, Place makes the same checks
-// as Keep. It installs any other plugin without them. Place does not mark the file for an agent, so an agent
-// does not restore it. With ForDriver it marks each file that it installs or replaces for
-// [PluginFile.RemovePlaced].
+// Place installs the plugin once. It does not mark the file for an agent, so an agent does not restore it. With
+// ForDriver it marks each file that it installs or replaces for [PluginFile.RemovePlaced].
 func (p *PluginFile) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
-	if err == nil && done.New.JournalFormat > 0 {
-		err = p.permit(done)
-	}
 	if err == nil && p.ForDriver && !same(done.Old, &done.New) { // an identical file may be an administrator's
 		err = p.at().mark(p.at().driverMark(), done.New.SHA256)
 	}
@@ -53,7 +48,7 @@ func (p *PluginFile) Place(ctx context.Context) (*Installation, error) {
 // a plugin that cannot read all entries of the journal, because that plugin would treat devices in use as
 // free.
 type PluginFile struct {
-	From string // the plugin binary to install; Keep requires a devinfo that supports --version
+	From string // the plugin binary to install, a devinfo that supports --version
 	Dir  string // existing directory where the runtime looks for plugins
 
 	OverwriteForeign bool
@@ -79,9 +74,6 @@ func (p *PluginFile) Kept() bool { return p.at().marked() }
 func (p *PluginFile) Keep(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
 	if err == nil {
-		err = p.permit(done)
-	}
-	if err == nil {
 		err = p.at().mark(p.at().agentMark(), done.New.SHA256)
 	}
 	if err == nil {
@@ -93,6 +85,7 @@ func (p *PluginFile) Keep(ctx context.Context) (*Installation, error) {
 	return done, err
 }
 
+// examine returns the executables, and the reason why the plugin must not be installed.
 func (p *PluginFile) examine(ctx context.Context) (*Installation, error) {
 	done := &Installation{Path: string(p.at())}
 	if _, err := os.Stat(p.Dir); err != nil {
@@ -108,12 +101,12 @@ func (p *PluginFile) examine(ctx context.Context) (*Installation, error) {
 	}
 	done.Old, err = p.to.examine(ctx, string(p.at()))
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
 	case errors.Is(err, errIrregular):
-		err = fmt.Errorf("%w: move it away", err)
+		return done, fmt.Errorf("%w: move it away", err)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return done, p.at().denied(err)
 	}
-	return done, p.at().denied(err)
+	return done, p.permit(done)
 }
 
 // permit returns the reason why the plugin must not be installed, or nil.
