@@ -334,7 +334,6 @@ func TestSandboxUnknownToTheRuntimeIsOrphaned(t *testing.T) {
 
 func TestDocumentationShowsTheInjectedItems(t *testing.T) {
 	r := newRig(t)
-	r.node.InjectDeviceNodes = true
 	r.attach("sriov-net", sandbox, "net1", strings.Replace(vfInfo, `,"vendor":"kept"`, "", 1))
 	r.attach("macvlan-net", sandbox, "net2", "")
 	got := r.make(r.opened(), pod(), container())
@@ -347,7 +346,7 @@ func TestDocumentationShowsTheInjectedItems(t *testing.T) {
 	for _, e := range got.Env {
 		seen = append(seen, e.Key+"="+e.Value)
 	}
-	for _, d := range got.Linux.Devices {
+	for _, d := range got.GetLinux().GetDevices() {
 		seen = append(seen, d.Path)
 	}
 	refusals := []string{}
