@@ -242,7 +242,7 @@ func (a *Agent) checker() (config.Node, *check.Checker, error) {
 	kernel := link.NewKernel(sys.Files())
 	return node, &check.Checker{
 		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
-		Dir:    func(path string) *store.Dir { return store.Open(path) }, NetnsGone: link.NetnsGone, BootID: a.BootID,
+		Dir:    store.Open, NetnsGone: link.NetnsGone, BootID: a.BootID,
 	}, nil
 }
 

@@ -14,7 +14,7 @@ import (
 // Agent connects the engine to the container runtime as an NRI plugin.
 type Agent struct{ *claim.Engine }
 
-// New creates an Agent. It locks the state directory and reads it, like [claim.New].
+// New creates an Agent: see [claim.New].
 func New(o claim.Options) (*Agent, error) {
 	engine, err := claim.New(o)
 	if err != nil {
@@ -63,14 +63,9 @@ func (a *Agent) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error
 }
 
 func sandboxOf(p *api.PodSandbox) claim.Sandbox {
-	sb := claim.Sandbox{ID: p.GetId(), Pod: state.Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid()}}
-	for _, ns := range p.GetLinux().GetNamespaces() {
-		switch ns.GetType() {
-		case "network":
-			sb.Netns = ns.GetPath()
-		case "user":
-			sb.UserNamespace = true
-		}
+	namespaces := p.GetLinux().GetNamespaces()
+	return claim.Sandbox{
+		ID: p.GetId(), Pod: state.Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid()},
+		Netns: nri.Namespace("network", namespaces).GetPath(), UserNamespace: nri.Namespace("user", namespaces) != nil,
 	}
-	return sb
 }

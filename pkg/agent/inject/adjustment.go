@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -35,7 +36,8 @@ type adjustment struct {
 // newAdjustment returns an empty adjustment of c. mounts are the container's mounts without CDI's
 // device-info files.
 func newAdjustment(p *api.PodSandbox, c *api.Container, mounts []*api.Mount) *adjustment {
-	return &adjustment{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: slices.Clone(mounts), userns: hasUserNamespace(p, c)}
+	userns := nri.Namespace("user", p.GetLinux().GetNamespaces(), c.GetLinux().GetNamespaces()) != nil
+	return &adjustment{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: mounts, userns: userns}
 }
 
 type withheld struct {
@@ -180,20 +182,9 @@ func (a *adjustment) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bo
 	a.mount(d)
 }
 
-// hasUserNamespace reports whether the container has a user namespace different from the host's.
-func hasUserNamespace(p *api.PodSandbox, c *api.Container) bool {
-	namespaces := append(slices.Clone(p.GetLinux().GetNamespaces()), c.GetLinux().GetNamespaces()...)
-	return slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "user" })
-}
-
 // netnsOf returns the path of a pod's network namespace, or "" for a pod in the host's network namespace.
 func netnsOf(p *api.PodSandbox) string {
-	for _, n := range p.GetLinux().GetNamespaces() {
-		if n.GetType() == "network" {
-			return n.GetPath()
-		}
-	}
-	return ""
+	return nri.Namespace("network", p.GetLinux().GetNamespaces()).GetPath()
 }
 
 // Mounts that the pod, its image or CDI give to a container must not change. If an added mount

@@ -211,7 +211,7 @@ func TestUserNamespaceIsOfThePodOrTheContainer(t *testing.T) {
 		want           bool
 	}{{nil, nil, false}, {none, none, false}, {user, nil, true}, {none, user, true}} {
 		pod, c := &api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: test.pod}}, &api.Container{Linux: &api.LinuxContainer{Namespaces: test.container}}
-		if got := hasUserNamespace(pod, c); got != test.want {
+		if got := newAdjustment(pod, c, nil).userns; got != test.want {
 			t.Errorf("%+v: %v", test, got)
 		}
 	}

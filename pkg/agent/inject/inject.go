@@ -52,20 +52,13 @@ type Config struct {
 	// missing. Its parent directories must be searchable by all users, because pods may have user
 	// namespaces.
 	StageDir string
-	// Label is the SELinux label of the staged files. "" selects a label that every container may read, if
-	// SELinux is enabled.
-	Label string
-	// HostRoot is the directory where the host's root filesystem is mounted. Device nodes are looked up
-	// below it. "" is /.
-	HostRoot string
-	// Node returns the node's current settings. It is called for each container.
-	Node func() (config.Node, error)
-	// BootID identifies the running kernel: see journal.BootID.
-	BootID string
-	// Finder finds devices and interfaces. It must be able to enter the host's network namespaces.
-	Finder *discovery.Finder
-	// NetnsGone reports whether a network namespace no longer exists. The default is link.NetnsGone.
-	NetnsGone func(path string) (bool, error)
+	Label    string // SELinux label of the staged files; "" = one that every container may read, if SELinux is enabled
+	HostRoot string // where the host's root filesystem is mounted, to look up device nodes; "" = /
+
+	Node      func() (config.Node, error)              // the node's current settings, called for each container
+	BootID    string                                   // ID of the running kernel: see journal.BootID
+	Finder    *discovery.Finder                        // must be able to enter the host's network namespaces
+	NetnsGone func(path string) (gone bool, err error) // nil = link.NetnsGone
 
 	MissingInfo MissingInfo
 	Only        []string      // path.Match patterns of the namespaces whose pods get device information; empty = all

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -96,6 +97,16 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	defer stop()
 	s.Wait()
 	return true, errors.New("connection closed")
+}
+
+// Namespace returns the namespace of a kind, such as "network", from the lists of a pod and its container, or nil.
+func Namespace(kind string, lists ...[]*api.LinuxNamespace) *api.LinuxNamespace {
+	for _, n := range slices.Concat(lists...) {
+		if n.GetType() == kind {
+			return n
+		}
+	}
+	return nil
 }
 
 // libraryLog writes the log of the NRI library to another log. Its informational messages become debug messages.
