@@ -43,13 +43,8 @@ func fifty(t *testing.T, a *nodeAgent) {
 		}
 	}
 	create()
-	shell(t, "kubectl -n devinfo set image daemonset/devinfo-agent agent="+next)
-	t.Cleanup(func() {
-		shell(t, "kubectl -n devinfo rollout undo daemonset devinfo-agent")
-		ready(t, agentNamespace, agentName)
-	})
+	a.patch(t, `{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "`+next+`"}`)
 	s.allRun(50)
-	ready(t, agentNamespace, agentName)
 	eventually(t, limit, func() error {
 		if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, newerVersion) {
 			return fmt.Errorf("the plugin on the node is %s", out)

@@ -103,8 +103,6 @@ var scenarios = []struct {
 	{"ContainerGetsVhostUserSocket", vhostUserPort, true},
 	{"ForbiddenClaimIsRefusedWithReason", forbidden, true},
 	{"PodWithFailedNetworkDoesNotStartButCanBeDeleted", givenUp, false},
-	{"PodDeletedByForceIsDetached", byForce, true},
-	{"ClaimServesOnePodAtATime", onePod, true},
 	{"StoppedSandboxIsReplaced", stopped, true},
 	{"SandboxCreatedWithoutDriverGetsNetworkLater", unheard, false},
 	{"KilledDriverLosesNoAttachment", killAgent, true},

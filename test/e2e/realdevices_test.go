@@ -49,7 +49,6 @@ func TestRealDevices(t *testing.T) {
 	play(t, r, r.explainBoth, []scenario[*realNode]{
 		{"VFsOfDevicePluginAreAttached", devicePluginsVFs},
 		{"VFIsHeldByClaimOrMultus", contendedVF},
-		{"MultusAttachesVFOfClaim", claimedForMultus},
 		{"ResetNodeRecoversPods", machineReset},
 	})
 }
@@ -67,13 +66,10 @@ const (
 	virtioPF       = "0000:02:00.0"
 )
 
-// redResource is the resource name that Multus would use for the VFs of the second PF.
-const redResource = "example.com/red"
-
 func realRules() []map[string]any {
 	return []map[string]any{
 		{"pfNames": []string{"enp1s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "blue"}},
-		{"pfNames": []string{"enp65s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}, "resourceName": redResource},
+		{"pfNames": []string{"enp65s0"}, "sharing": "exclusive", "attributes": map[string]any{"physicalNetwork": "red"}},
 		{"select": `device.attributes["devinfo-cni.io"].?vdpaDriver.orValue("") == "vhost"`, "sharing": "exclusive", "resourceName": "example.com/vdpa"},
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"devinfo-cni.io/devinfo"
 )
 
 // remakes plugs the second card in again, and creates its VFs with their interface names.
@@ -239,35 +236,6 @@ func contendedVF(t *testing.T, r *realNode) {
 	isOffered(t, true, "pci-0000-01-10-0")
 	s.attached("late", "net0", "vf", "net1", "10.12.12.")
 	s.delete("late")
-	r.asAtBoot(t, false)
-}
-
-// claimedForMultus has Multus attach a VF that is allocated to a claim without a network. The network names the VF,
-// because Multus 4.3 does not read ResourceSlices. It does not copy the file either; test/peers tests that.
-func claimedForMultus(t *testing.T, r *realNode) {
-	s := begin(t)
-	s.nad("red", "", s.on("10.12.13.0/24", map[string]any{"type": "sriov", "deviceID": redVF},
-		map[string]any{"type": "devinfo", "deviceID": redVF, "resourceName": redResource, "deviceInfoFile": "auto"}))
-	pod := podWith("a", s.template(requests(request("vf", s.classWhere(exactly(redVF))))))
-	pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": "red@net1"}
-	s.create(pod)
-	s.tells(s.in("a", "net1", "10.12.13."), "net1", pciText(redVF, redPF))
-	file := filepath.Join(devinfo.DevicePluginDir, devinfo.DevicePluginFile(redResource, redVF))
-	exists := func(want bool) {
-		t.Helper()
-		eventually(t, limit, func() error {
-			text, err := tryOnNode("", "cat", file)
-			if is := err == nil && strings.Contains(text, redVF) && strings.Contains(text, redPF); is != want {
-				return fmt.Errorf("the device plugin's file exists: %v, want %v: %v\n%s", is, want, err, text)
-			}
-			return nil
-		})
-	}
-	exists(true)
-	onNode(t, "rm", file)
-	exists(true)
-	s.delete("a")
-	exists(false)
 	r.asAtBoot(t, false)
 }
 
