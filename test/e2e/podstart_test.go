@@ -71,7 +71,7 @@ func TestPodsStartWithinLimits(t *testing.T) {
 		for n := range settings {
 			set := settings[(round+n)%len(settings)]
 			set.during(t, fmt.Sprintf("%s-%d", set.name, round), func(s *space, pod func(kind, name string, networks int) *corev1.Pod) {
-				before := processorTime(t, set.daemon)
+				before := usedBy(t, set.daemon)
 				if round == rounds {
 					for _, kind := range set.kinds {
 						crowd[kind] = s.startAll("crowd-"+strconv.Itoa(slices.Index(set.kinds, kind)), atOnce, func(name string) *corev1.Pod { return pod(kind, name, 1) })
@@ -79,7 +79,7 @@ func TestPodsStartWithinLimits(t *testing.T) {
 					}
 					if set.daemon != "" {
 						s.startAll("many", crowded, func(name string) *corev1.Pod { return pod(set.kinds[0], name, 4) })
-						use[set.daemon].memory = residentMemory(t, set.daemon)
+						use[set.daemon].memory = usedBy(t, set.daemon).memory
 					}
 					return
 				}
@@ -90,7 +90,7 @@ func TestPodsStartWithinLimits(t *testing.T) {
 					}
 				}
 				if set.daemon != "" {
-					use[set.daemon].processor += (processorTime(t, set.daemon) - before) / (rounds * inTurn)
+					use[set.daemon].processor += (usedBy(t, set.daemon).processor - before.processor) / (rounds * inTurn)
 				}
 			})
 		}
@@ -244,37 +244,26 @@ func (s *space) sandboxBegins() (began map[string]time.Time, calls map[string]in
 
 // daemonUse is what a daemon uses.
 type daemonUse struct {
-	processor float64 // milliseconds for one pod
+	processor float64 // milliseconds of processor time
 	memory    float64 // resident, in MiB
 }
 
-// processorTime returns the processor time of a daemon on the node, in milliseconds.
-func processorTime(t *testing.T, daemon string) float64 {
+// usedBy returns what a daemon on the node has used since its start.
+func usedBy(t *testing.T, daemon string) daemonUse {
 	t.Helper()
 	if daemon == "" {
-		return 0
+		return daemonUse{}
 	}
 	stat := onNode(t, "cat", "/proc/"+onNode(t, "pidof", daemon)+"/stat")
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")"):]) // ")" is field 2 of proc_pid_stat(5)
-	var ticks float64
-	for _, field := range fields[12:14] { // utime, stime
-		n, err := strconv.ParseFloat(field, 64)
+	number := func(field int) float64 {
+		n, err := strconv.ParseFloat(fields[field-2], 64)
 		must(t, err)
-		ticks += n
+		return n
 	}
-	return ticks * 10 // USER_HZ is 100 on all architectures of Go
-}
-
-func residentMemory(t *testing.T, daemon string) float64 {
-	t.Helper()
-	status := onNode(t, "cat", "/proc/"+onNode(t, "pidof", daemon)+"/status")
-	m := regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`).FindStringSubmatch(status)
-	if m == nil {
-		t.Fatalf("%s has no VmRSS:\n%s", daemon, status)
-	}
-	kib, err := strconv.ParseFloat(m[1], 64)
-	must(t, err)
-	return kib / 1024
+	const tick = 10 // milliseconds: USER_HZ is 100 on all architectures of Go
+	utime, stime, rss := number(14), number(15), number(24)
+	return daemonUse{(utime + stime) * tick, rss * float64(os.Getpagesize()) / (1024 * 1024)}
 }
 
 // report prints the table, and fails the test if a limit is exceeded. At once, a retry of the kubelet takes ten seconds
