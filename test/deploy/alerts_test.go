@@ -7,28 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
-	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 )
-
-// A sample is a value at a point in time.
-type sample struct {
-	at    int64 // milliseconds
-	value float64
-}
-
-func (s sample) T() int64                      { return s.at }
-func (s sample) F() float64                    { return s.value }
-func (s sample) H() *histogram.Histogram       { return nil }
-func (s sample) FH() *histogram.FloatHistogram { return nil }
-func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
-func (s sample) Copy() chunks.Sample           { return s }
 
 // A set iterates over series for the engine.
 type set struct {
@@ -47,13 +31,13 @@ func written(t *testing.T, text string) (all []storage.Series) {
 	for line := range strings.Lines(text) {
 		lset, values, err := parser.ParseSeriesDesc(strings.TrimSpace(line))
 		must(t, err)
-		var list []chunks.Sample
+		var list []promql.FPoint
 		for minute, v := range values {
 			if !v.Omitted {
-				list = append(list, sample{at: int64(minute) * time.Minute.Milliseconds(), value: v.Value})
+				list = append(list, promql.FPoint{T: int64(minute) * time.Minute.Milliseconds(), F: v.Value})
 			}
 		}
-		all = append(all, storage.NewListSeries(lset, list))
+		all = append(all, promql.NewStorageSeries(promql.Series{Metric: lset, Floats: list}))
 	}
 	return all
 }

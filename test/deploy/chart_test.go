@@ -122,7 +122,7 @@ func TestChangedRuleReplacesDriverPods(t *testing.T) {
 		return "devices: [{nodes: {matchLabels: {rack: " + rack + "}}, sharing: shared, ifNames: [eth0]}]"
 	}
 	mark := func(list objects) string {
-		set := daemonSet(t, list["DaemonSet cni-dra-driver"])
+		set := list.daemonSets(t)["cni-dra-driver"]
 		mark := set.Spec.Template.Annotations["checksum/devices"] // of Helm
 		for _, v := range set.Spec.Template.Spec.Volumes {
 			if v.Name == "devices" {
@@ -177,7 +177,7 @@ func TestMetricsListenOnNodeAddressOnlyIfEnabled(t *testing.T) {
 			if !open {
 				port = "127.0.0.1" + port
 			}
-			c := first(daemonSet(t, got["DaemonSet "+name]).Spec.Template.Spec)
+			c := first(got.daemonSets(t)[name].Spec.Template.Spec)
 			if (len(c.Ports) == 1 && c.Ports[0].Name == "metrics") != open || c.Env[2].Name != "METRICS_ADDRESS" || c.Env[2].Value != port {
 				t.Errorf("%s%s: %v, %v", name, values, c.Ports, c.Env)
 			}
@@ -194,11 +194,7 @@ func TestMetricsListenOnNodeAddressOnlyIfEnabled(t *testing.T) {
 func TestAlertsMatchAgentsWithAnyReleaseName(t *testing.T) {
 	for _, values := range []string{``, `fullnameOverride: full, `} {
 		found, made := 0, template(t, "devinfo", `{`+values+`dra: {enabled: true}, metrics: {podMonitor: {enabled: true}}}`)
-		for name, object := range made {
-			if !strings.HasPrefix(name, "DaemonSet ") {
-				continue
-			}
-			set := daemonSet(t, object)
+		for _, set := range made.daemonSets(t) {
 			label, _ := made["PodMonitor "+set.Name]["spec"].(map[string]any)["jobLabel"].(string)
 			job := set.Spec.Template.Labels[label]
 			if label == "" {
@@ -274,7 +270,7 @@ func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 	}
 	made := template(t, "devinfo", fmt.Sprintf(all, "", ""))
 	for program, name := range map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"} {
-		c := first(daemonSet(t, made["DaemonSet "+name]).Spec.Template.Spec)
+		c := first(made.daemonSets(t)[name].Spec.Template.Spec)
 		for _, arg := range append(c.Command[min(1, len(c.Command)):], c.Args...) {
 			flag, _, _ := strings.Cut(arg, "=")
 			set[flag] = true
@@ -294,7 +290,7 @@ func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 // pod.
 func TestDriverPodHasVariableWithStateDirectory(t *testing.T) {
 	for values, want := range map[string]string{``: "", `kubeletRootDir: /data/kubelet, `: "/data/kubelet/plugins/cni.dra.networking.x-k8s.io/state"} {
-		set := daemonSet(t, template(t, "devinfo", `{`+values+`dra: {enabled: true}}`)["DaemonSet cni-dra-driver"])
+		set := template(t, "devinfo", `{`+values+`dra: {enabled: true}}`).daemonSets(t)["cni-dra-driver"]
 		got := ""
 		for _, v := range first(set.Spec.Template.Spec).Env {
 			if v.Name == "DEVINFO_DRA_STATE_DIR" {
@@ -432,7 +428,7 @@ func TestDocumentedValuesExist(t *testing.T) {
 
 func TestDocumentedKustomizationAndValuesCanBeApplied(t *testing.T) {
 	made := kustomizeHere(t, map[string]string{"kustomization.yaml": block(t, "yaml", "newName: registry.example.com/net/devinfo-agent")})
-	if image := daemonSet(t, made["DaemonSet devinfo-agent"]).Spec.Template.Spec.Containers[0].Image; image != "registry.example.com/net/devinfo-agent:v0.1.0" {
+	if image := made.daemonSets(t)["devinfo-agent"].Spec.Template.Spec.Containers[0].Image; image != "registry.example.com/net/devinfo-agent:v0.1.0" {
 		t.Errorf("image %s", image)
 	}
 	seen := 0
@@ -453,8 +449,8 @@ func TestDocumentedKustomizationAndValuesCanBeApplied(t *testing.T) {
 func TestUninstallValueUninstallsOnEveryNode(t *testing.T) {
 	for key, program := range map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"} {
 		values := "{" + key + ": {enabled: true, updateStrategy: {type: OnDelete, rollingUpdate: null}, uninstall: %v}}"
-		before := daemonSet(t, template(t, "devinfo", fmt.Sprintf(values, false))["DaemonSet "+program])
-		after := daemonSet(t, template(t, "devinfo", fmt.Sprintf(values, true))["DaemonSet "+program])
+		before := template(t, "devinfo", fmt.Sprintf(values, false)).daemonSets(t)[program]
+		after := template(t, "devinfo", fmt.Sprintf(values, true)).daemonSets(t)[program]
 		before.Spec.Template.Spec.InitContainers = nil
 		before.Spec.Template.Spec.Containers[0].Command = []string{"/" + program, "--uninstall", "--keep-running"}
 		none, all := intstr.FromInt32(0), intstr.FromString("100%")

@@ -100,11 +100,9 @@ func TestAgentsMayUseTheirSecurityContextConstraints(t *testing.T) {
 		{withHelm, "system:openshift:scc:privileged", "", "cni-dra-driver", "x"},
 	} {
 		account := ""
-		for name, object := range c.made {
-			if strings.HasPrefix(name, "DaemonSet ") {
-				if set := daemonSet(t, object); set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] == c.program {
-					account = set.Spec.Template.Spec.ServiceAccountName
-				}
+		for _, set := range c.made.daemonSets(t) {
+			if set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] == c.program {
+				account = set.Spec.Template.Spec.ServiceAccountName
 			}
 		}
 		bound := false

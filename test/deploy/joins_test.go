@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
-	"github.com/prometheus/prometheus/tsdb/chunks"
 )
 
 // A target is scraped each minute for an hour.
@@ -24,7 +24,7 @@ type target struct {
 // scraped returns the series that Prometheus stores for the targets.
 func scraped(t *testing.T, targets ...target) []storage.Series {
 	t.Helper()
-	samples, sets := map[uint64][]chunks.Sample{}, map[uint64]labels.Labels{}
+	found := map[uint64]*promql.Series{}
 	for minute := range int64(60) {
 		for _, from := range targets {
 			p := textparse.NewPromParser([]byte(from.text(minute)), labels.NewSymbolTable(), false)
@@ -33,15 +33,18 @@ func scraped(t *testing.T, targets ...target) []storage.Series {
 				if entry == textparse.EntrySeries {
 					_, _, value := p.Series()
 					lset := from.label(p)
-					sets[lset.Hash()] = lset
-					samples[lset.Hash()] = append(samples[lset.Hash()], sample{at: minute * time.Minute.Milliseconds(), value: value})
+					if found[lset.Hash()] == nil {
+						found[lset.Hash()] = &promql.Series{Metric: lset}
+					}
+					s := found[lset.Hash()]
+					s.Floats = append(s.Floats, promql.FPoint{T: minute * time.Minute.Milliseconds(), F: value})
 				}
 			}
 		}
 	}
 	var all []storage.Series
-	for hash, lset := range sets {
-		all = append(all, storage.NewListSeries(lset, samples[hash]))
+	for _, s := range found {
+		all = append(all, promql.NewStorageSeries(*s))
 	}
 	return all
 }

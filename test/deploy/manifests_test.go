@@ -102,7 +102,7 @@ func TestDirectoriesInSettingsAreMounted(t *testing.T) {
 		{"cni-dra-driver", first, map[string]bool{"/srv/info": true, "/srv/dp": true, "/run/cdi": true, "/srv/sockets": true}},
 		{"cni-dra-driver", firstInit, map[string]bool{"/srv/journal": false}},
 	} {
-		pod := daemonSet(t, made["DaemonSet "+test.set]).Spec.Template.Spec
+		pod := made.daemonSets(t)[test.set].Spec.Template.Spec
 		host, got := map[string]string{}, map[string]bool{}
 		for _, v := range pod.Volumes {
 			if v.HostPath != nil {
@@ -127,10 +127,8 @@ func firstInit(pod corev1.PodSpec) corev1.Container { return pod.InitContainers[
 // The kubelet would create an empty directory, while the runtime's plugins are in another one.
 func TestPluginDirectoryMustExist(t *testing.T) {
 	list := pods(t)
-	for name, object := range template(t, "devinfo", `{cniBinDir: /x, dra: {enabled: true}}`) {
-		if strings.HasPrefix(name, "DaemonSet ") {
-			list[name] = daemonSet(t, object).Spec.Template.Spec
-		}
+	for name, set := range template(t, "devinfo", `{cniBinDir: /x, dra: {enabled: true}}`).daemonSets(t) {
+		list["of Helm, "+name] = set.Spec.Template.Spec
 	}
 	for name, pod := range list {
 		var dir, mounted string
@@ -144,7 +142,7 @@ func TestPluginDirectoryMustExist(t *testing.T) {
 				mounted = v.HostPath.Path
 			}
 		}
-		if mounted != dir || strings.HasPrefix(name, "DaemonSet ") && dir != "/x" {
+		if mounted != dir || strings.HasPrefix(name, "of Helm") && dir != "/x" {
 			t.Errorf("%s: $CNI_BIN_DIR is %s, and the directory %q is mounted", name, dir, mounted)
 		}
 	}
@@ -154,21 +152,18 @@ func TestPluginDirectoryMustExist(t *testing.T) {
 // resources.
 func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 	list := pods(t)
-	for name, object := range template(t, "devinfo", `{dra: {enabled: true, resources: {requests: {cpu: 11m, memory: 1Mi}}}}`) {
-		switch kind, _, _ := strings.Cut(name, " "); kind {
-		case "DaemonSet":
-			list[name] = daemonSet(t, object).Spec.Template.Spec
-		case "Pod":
-			text, err := yaml.Marshal(object)
-			must(t, err)
-			var pod corev1.Pod
-			must(t, yaml.UnmarshalStrict(text, &pod))
-			list[name] = pod.Spec
-		}
+	made := template(t, "devinfo", `{dra: {enabled: true, resources: {requests: {cpu: 11m, memory: 1Mi}}}}`)
+	for name, set := range made.daemonSets(t) {
+		list["of Helm, "+name] = set.Spec.Template.Spec
 	}
+	text, err := yaml.Marshal(made["Pod devinfo-test"])
+	must(t, err)
+	var test corev1.Pod
+	must(t, yaml.UnmarshalStrict(text, &test))
+	list["helm test"] = test.Spec
 	for name, pod := range list {
 		for _, c := range append(pod.InitContainers, pod.Containers...) {
-			if r := c.Resources.Requests; r.Cpu().IsZero() || r.Memory().IsZero() || name == "DaemonSet cni-dra-driver" && r.Cpu().String() != "11m" {
+			if r := c.Resources.Requests; r.Cpu().IsZero() || r.Memory().IsZero() || name == "of Helm, cni-dra-driver" && r.Cpu().String() != "11m" {
 				t.Errorf("%s: container %s requests %v", name, c.Name, r)
 			}
 			s := c.SecurityContext
@@ -185,7 +180,7 @@ func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 			}
 		}
 	}
-	if list["Pod devinfo-test"].Containers == nil {
+	if list["helm test"].Containers == nil {
 		t.Error("no pod of helm test")
 	}
 }
