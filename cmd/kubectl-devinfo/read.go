@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -40,7 +39,7 @@ func (t *tool) attachments(ctx context.Context, namespace, node string) ([]clust
 	}
 	list, err := t.attachmentsOf(ctx, &view, namespace, node)
 	if unclear := problems(list); len(unclear) > 0 && t.output == "" {
-		say(t.ErrOut, "a network of %s has no known device; use -o wide to see the problem", clierr.Few(unclear, shown))
+		t.note("a network of %s has no known device; use -o wide to see the problem", clierr.Few(unclear, shown))
 	}
 	return list, err
 }
@@ -112,11 +111,7 @@ func (t *tool) readable(without string, err error) error {
 // note prints why the output may be incomplete.
 func (t *tool) note(format string, args ...any) {
 	t.partial = true
-	say(t.ErrOut, format, args...)
-}
-
-func say(to io.Writer, format string, args ...any) {
-	fmt.Fprintf(to, "note: %s\n", fmt.Sprintf(format, args...))
+	fmt.Fprintf(t.ErrOut, "note: %s\n", fmt.Sprintf(format, args...))
 }
 
 // each lists page by page and keeps at most three pages in memory.
