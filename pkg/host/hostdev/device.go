@@ -31,7 +31,7 @@ const (
 type Ref struct {
 	Kind   Kind   `json:"kind"`
 	PCI    string `json:"pci,omitempty"`    // PCI address of the function; "" = not a PCI function
-	PortOf string `json:"portOf,omitempty"` // PCI address of the function with another port, if this is a further port of it; "" = it is not
+	PortOf string `json:"portOf,omitempty"` // PCI address of the function of which this is a further port; "" = it is the first, or not on PCI
 	Aux    string `json:"aux,omitempty"`    // SF, or the SF below a vDPA device: "mlx5_core.sf.4"
 	VDPA   string `json:"vdpa,omitempty"`   // the kernel's name of a vDPA device: "vdpa0"
 	IfName string `json:"ifName,omitempty"` // interface in the host's network namespace; "" = none
