@@ -1,6 +1,7 @@
 package capturefile_test
 
 import (
+	_ "embed"
 	"errors"
 	"io"
 	"io/fs"
@@ -17,39 +18,9 @@ import (
 
 // box has the relevant forms of sysfs: a device in the list of its bus, a link through a directory that is itself a
 // link, a class, and an attribute that fails.
-const box = `box: made up
--- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:00.0 --
--- sys/bus/pci/devices/0000:01:10.0 -> ../../../devices/pci0000:00/0000:00:05.0/0000:01:10.0 --
--- sys/bus/pci/drivers/igb/ --
--- sys/class/net/eth0 -> ../../devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0 --
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/driver -> ../../../../bus/pci/drivers/igb --
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/vendor --
-0x8086
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/virtfn0 -> ../0000:01:10.0 --
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/device -> ../../../0000:01:00.0 --
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/ifalias --
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:00.0/net/eth0/phys_switch_id !EOPNOTSUPP --
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:10.0/physfn -> ../0000:01:00.0 --
--- sys/devices/pci0000:00/0000:00:05.0/0000:01:10.0/vendor --
-0x8086
--- sys/odd/absolute -> /sys/bus --
--- sys/odd/chain0 -> ../bus --
--- sys/odd/chain1 -> chain0 --
--- sys/odd/chain2 -> chain1 --
--- sys/odd/chain3 -> chain2 --
--- sys/odd/chain4 -> chain3 --
--- sys/odd/chain5 -> chain4 --
--- sys/odd/chain6 -> chain5 --
--- sys/odd/chain7 -> chain6 --
--- sys/odd/chain8 -> chain7 --
--- sys/odd/dangling -> ../nowhere/at/all --
--- sys/odd/escapes -> ../../../etc/passwd --
--- sys/odd/loop -> loop --
--- sys/odd/returns -> ../../sys/bus --
--- sys/odd/through -> ../bus/pci/devices/0000:01:00.0/vendor/x --
--- sys/odd/todir -> ./../bus/./pci/ --
--- sys/odd/toroot -> .. --
-`
+//
+//go:embed testdata/box.txtar
+var box string
 
 func TestFailingReadsReturnErrno(t *testing.T) {
 	sys := parse(t, box).Sys()
