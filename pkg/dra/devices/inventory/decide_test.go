@@ -82,6 +82,10 @@ func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
 			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
 			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; " + vf0 + " is on " + pf0,
 		},
+		"a function of ice with an SF": {
+			host(t, capturetest.Ports("ice", 2)), giveAll, function, "it has devx-pci--0000-3a3b-3a00-2e0--p1 on it, which would lose their parent",
+		},
+		"an SF of ice": {host(t, capturetest.Ports("ice", 2)), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", ""},
 		"a function whose other port is the uplink": {
 			ports(t, 2, "p2", ""), giveAll, function, "its other port is in use: p2 has a default route",
 		},

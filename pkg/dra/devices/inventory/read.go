@@ -144,11 +144,14 @@ func (r *reader) take(found *hostdev.Device) {
 		}
 	}
 	for _, p := range ports {
-		ref := hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}
-		if found.At.Bus == "pci" {
-			ref.PortOf = found.At.Name
+		d := Device{Name: r.portName(found.At, p), Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}, On: parent}
+		switch fn := found.Function; {
+		case fn != nil && hostdev.MayBeOfSF(*fn, &link.Interface{PortName: p.PortName}):
+			d.On = nameOf(found) // no port: the SF has hardware of its own
+		case found.At.Bus == "pci":
+			d.PortOf = found.At.Name
 		}
-		r.add(&device{Device: Device{Name: r.portName(found.At, p), Ref: ref, On: parent}})
+		r.add(&device{Device: d})
 	}
 }
 
