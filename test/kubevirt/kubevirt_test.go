@@ -79,7 +79,7 @@ var (
 	status = map[string]nadv1.NetworkStatus{"sriov-net": {DeviceInfo: vf, Mac: "02:3b:00:00:00:01", Mtu: 1500}, "macvlan-net": {Mac: "4e:3b:00:00:00:08", Mtu: 1500}}
 )
 
-// docs/injection.md contains the agent's file, and pkg/agent/inject tests that.
+// docs/injection.md contains the agent's file.
 func TestAgentFileIsKubeVirtNetworkInfo(t *testing.T) {
 	const begin = `{
   "interfaces"`

@@ -118,7 +118,7 @@ func (o *offer) alone(device string, fn sysfs.Function) (bool, error) {
 		o.refuse(device, "other interfaces use it too", withoutOthers)
 	case hostdev.PortsUnknown:
 		o.refuse(device, "it may have another port, in another network namespace: neither its driver "+fn.Driver+" nor an RDMA device in sight shows that it has one only",
-			withoutOthers+"; \"rdma system set netns shared\" brings the RDMA device into sight")
+			withoutOthers+"; ib_core.netns_mode=1, set at boot, brings the RDMA device into sight")
 	}
 	return ports == hostdev.AtMostOnePort, nil
 }

@@ -214,7 +214,7 @@ func (s DecideInput) against(c *Decision, on []string) string {
 	case useless && d.PCI != "" && d.Driver == "":
 		return "it has no driver"
 	case useless && d.Closed:
-		return "it has no interface, and only the host's network namespace can open its RDMA devices: rdma system set netns shared opens them to pods"
+		return "it has no interface, and only the host's network namespace can open its RDMA devices: ib_core.netns_mode=1, set at boot, opens them to pods"
 	case useless:
 		return noInterface
 	case c.rule.ResourceName != "" && d.ID() == "":

@@ -201,7 +201,7 @@ func TestRDMADeviceWithoutInterfaceIsOffered(t *testing.T) {
 		"a kernel that knows no other mode": {strings.Replace(text, "-- sys/module/ib_core/parameters/netns_mode --\nY\n", "", 1), ""},
 		"RDMA's exclusive mode": {
 			strings.Replace(text, "netns_mode --\nY", "netns_mode --\nN", 1),
-			"it has no interface, and only the host's network namespace can open its RDMA devices: rdma system set netns shared opens them to pods",
+			"it has no interface, and only the host's network namespace can open its RDMA devices: ib_core.netns_mode=1, set at boot, opens them to pods",
 		},
 		"its interface is in a pod": {add(dir + "/net/"), "it has no interface in the host network namespace; it is probably in another one"},
 		"its RDMA device, too":      {strings.ReplaceAll(text, dir+"/infiniband/", dir+"/infinite/"), "it has no interface in the host network namespace; it is probably in another one"},
