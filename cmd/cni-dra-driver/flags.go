@@ -138,8 +138,7 @@ func (o *options) check() error {
 	return errors.Join(errs...)
 }
 
-// checkHost returns an error if a directory or program of the host is missing. The directory of CDI specs may be
-// missing, because the driver creates it.
+// checkHost returns an error if a directory or program of the host is missing. The driver creates that of CDI specs.
 func (o *options) checkHost(cdi string) error {
 	const kubelet = "name the kubelet's directory; in a container it must be mounted at the same path"
 	specs := commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")

@@ -18,8 +18,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
-// driver is the name of the DRA driver. It is not configurable, because DeviceClasses, claims and RBAC rules contain
-// it.
+// driver is the name of the DRA driver, which DeviceClasses, claims and RBAC rules contain.
 const driver = "cni.dra.networking.x-k8s.io"
 
 func main() { os.Exit(commandline.RunAgent(command(), os.Stderr, os.Geteuid())) }

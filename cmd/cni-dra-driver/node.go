@@ -20,8 +20,7 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// inventory returns the inventory that --devices selects, or nil without the flag. It also records the offer for
-// devinfoctl.
+// inventory returns what --devices selects, or nil without the flag, and records the offer for devinfoctl.
 func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if o.devices == "" {
 		return nil, state.WriteOffer(o.stateDir(), nil)
@@ -73,8 +72,7 @@ func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
 // plugins, because the host allows programs to run from there.
 const gateName = "cni-dra-gate"
 
-// keepGate installs the gate program if it is missing or differs. The runtime creates no container of a claim
-// without it.
+// keepGate installs the gate program if it differs. The runtime creates no container of a claim without it.
 func (o *options) keepGate(log *slog.Logger) error {
 	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, o.cniBinDir, gateName))
 	if err != nil {

@@ -50,8 +50,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	return serve(ctx, o, client, log)
 }
 
-// serve runs the driver until ctx ends or a permanent error occurs. With --uninstall it offers no devices, and
-// returns [errUnused] once no claim is on record.
+// serve runs the driver. With --uninstall it offers no devices, and returns [errUnused] once no claim is on record.
 func serve(ctx context.Context, o *options, client kubernetes.Interface, log *slog.Logger) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

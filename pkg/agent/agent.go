@@ -249,10 +249,9 @@ func (a *Agent) checker() (config.Node, *check.Checker, error) {
 // ErrNotAlone is the error of an agent on a node where another agent runs. Use errors.Is to match it.
 var ErrNotAlone = errors.New("another devinfo-agent runs on this node")
 
-// Alone waits until no other agent runs on the node and takes a lock in dir, which it creates if necessary.
-// Later agents wait until release is called or the process ends. Two agents at once, as in a rolling
-// update, would overwrite the plugin in turn, and containers would fail because both NRI plugins have the
-// same name.
+// Alone waits until no other agent runs on the node and takes a lock in dir, which it creates if missing. Later agents
+// wait until release is called or the process ends. Two agents at once, as in a rolling update, would overwrite the
+// plugin in turn, and containers would fail because both NRI plugins have the same name.
 func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), err error) {
 	err = os.MkdirAll(dir, 0o755) // #nosec G301 -- pods in user namespaces must pass it
 	if err != nil {
@@ -279,8 +278,7 @@ func (a *Agent) keep(ctx context.Context) {
 	node, broken := a.Node() // check settings of any origin, because broken ones make every ADD fail
 	var blind error
 	if broken == nil {
-		// Multus creates a missing deviceInfoDir with mode 000. An agent that lacks CAP_DAC_OVERRIDE could
-		// not read it.
+		// Multus creates a missing deviceInfoDir with mode 000, which takes CAP_DAC_OVERRIDE to read.
 		if err := store.Open(node.DeviceInfoDir).Make(); err != nil {
 			broken = fmt.Errorf("deviceInfoDir: %w", err)
 		}

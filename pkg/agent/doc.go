@@ -4,6 +4,5 @@
 // component fails, the others continue. The agent logs changes of a component's health and shows it in
 // /healthz and the metrics. It does not use the Kubernetes API.
 //
-// Package inject gives containers their device information when they start; this package contains the rest. Both may
-// import pkg/core, pkg/host and the library devinfo. Begin reading in agent.go.
+// It may import pkg/core, pkg/host and the library devinfo. Begin reading in agent.go.
 package agent

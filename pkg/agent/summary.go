@@ -143,8 +143,7 @@ func (d *describer) series(e *journal.Entry) series {
 	return s
 }
 
-// function returns the name of a VF's PF, the number of the VF, and the name of the function's own
-// interface on the node.
+// function returns the name of a VF's PF, the number of the VF, and the name of the function's own interface.
 func (d *describer) function(a pci.Address) (pf, vf, own string) {
 	if fn, ok, err := d.Sys.PCI(a); err == nil && ok && fn.PF != nil {
 		pf = d.port(*fn.PF)

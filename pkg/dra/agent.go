@@ -23,8 +23,7 @@ func New(o claim.Options) (*Agent, error) {
 	return &Agent{engine}, nil
 }
 
-// ServeNRI keeps the agent connected to the NRI socket of the runtime until ctx ends. index is the plugin's position
-// among the runtime's NRI plugins, two digits. ServeNRI reconnects if the runtime is not running.
+// ServeNRI keeps the agent connected to the runtime's NRI socket until ctx ends. index has two digits.
 func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
 	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Log}.Serve(ctx)
 }

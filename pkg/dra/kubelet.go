@@ -37,10 +37,8 @@ type KubeletOptions struct {
 	Fatal        func(error) // called when the process must exit
 }
 
-// Kubelet is the DRA plugin for the kubelet, and publishes the ResourceSlices of the node. The kubelet finds
-// the plugin by its socket, also after a restart of the kubelet.
-//
-// Kubelet does not support rolling updates, because the agent locks the state directory.
+// Kubelet is the DRA plugin for the kubelet, which finds it by its socket, and publishes the node's ResourceSlices. It
+// does not support rolling updates, because the agent locks the state directory.
 type Kubelet struct {
 	agent      *Agent
 	options    KubeletOptions
@@ -71,7 +69,9 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		kubeletplugin.Serialize(false),
 		// Even with metadata off, kubeletplugin updates and removes the files of claims that were prepared with it.
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}),
-		kubeletplugin.MetadataFileOps(files.operations()),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{
+			WriteFile: files.write, MkdirAll: files.mkdir, Glob: files.forget,
+		}),
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)
 	if err != nil {

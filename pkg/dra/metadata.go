@@ -96,10 +96,6 @@ func errorType(err error) string {
 	return other
 }
 
-func (m *metadataFiles) operations() kubeletplugin.MetadataFileOperations {
-	return kubeletplugin.MetadataFileOperations{WriteFile: m.write, MkdirAll: m.mkdir, Glob: m.forget}
-}
-
 // spec returns the path of the CDI spec of a CDI device: see kubeletplugin.
 func (m *metadataFiles) spec(device string) string {
 	return filepath.Join(m.cdiDir, m.driver+"_metadata_"+device+".json")

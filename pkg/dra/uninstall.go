@@ -92,7 +92,8 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	for _, p := range problems {
 		onRecord[p.UID] = true
 	}
-	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), i.releaseLeases(onRecord), i.removeSpecs(), i.removePrograms()); err != nil {
+	leases := devices.New(devices.Options{Journal: i.Journal}, onRecord).Leases
+	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), leases.Collect(), i.removeSpecs(), i.removePrograms()); err != nil {
 		return err
 	}
 	return i.removeDirs(len(onRecord) > 0) // last, so that the records remain if an earlier part fails
@@ -121,11 +122,6 @@ type recorded map[string]bool
 func (recorded) Holders() []devices.Holder  { return nil }
 func (r recorded) OnRecord(uid string) bool { return r[uid] }
 func (recorded) PodIn(string) string        { return "" }
-
-// releaseLeases ends the leases of claims without a record, and removes the device-plugin files of the driver.
-func (i Installation) releaseLeases(onRecord recorded) error {
-	return devices.New(devices.Options{Journal: i.Journal}, onRecord).Leases.Collect()
-}
 
 // removeSpecs removes the CDI specs of gates and of metadata.
 func (i Installation) removeSpecs() error {
@@ -157,8 +153,7 @@ func (i Installation) removePrograms() error {
 	return err
 }
 
-// removeDirs removes the driver's directory and registration socket. If keep is true, it leaves the records and
-// the cached results, because DEL needs them.
+// removeDirs removes the registration socket and the driver's directory. If keep is true, what DEL needs remains.
 func (i Installation) removeDirs(keep bool) error {
 	err := os.RemoveAll(filepath.Join(i.RegistrarDir, i.Driver+"-reg.sock"))
 	if !keep {

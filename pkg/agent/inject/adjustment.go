@@ -22,9 +22,8 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 )
 
-// adjustment collects the additions to one container. It skips mounts, variables and device nodes that the
-// container already has, or that were added before: NRI rejects a container if the same item is added
-// twice.
+// adjustment collects the additions to one container. It skips what the container has already, or was given before:
+// NRI rejects a container if the same item is added twice.
 type adjustment struct {
 	*api.ContainerAdjustment
 	container *api.Container
@@ -33,8 +32,7 @@ type adjustment struct {
 	withheld  []withheld
 }
 
-// newAdjustment returns an empty adjustment of c. mounts are the container's mounts without CDI's
-// device-info files.
+// newAdjustment returns an empty adjustment of c. mounts are those of c without CDI's device-info files.
 func newAdjustment(p *api.PodSandbox, c *api.Container, mounts []*api.Mount) *adjustment {
 	userns := nri.Namespace("user", p.GetLinux().GetNamespaces(), c.GetLinux().GetNamespaces()) != nil
 	return &adjustment{ContainerAdjustment: &api.ContainerAdjustment{}, container: c, mounts: mounts, userns: userns}
@@ -49,8 +47,7 @@ func (a *adjustment) withhold(cause Withheld, what, why, remedy string) {
 	a.withheld = append(a.withheld, withheld{cause, grant.Refusal{Device: what, Why: why, Remedy: remedy}})
 }
 
-// grants adds the device nodes and socket directories that package grant allows for the attachments of a
-// sandbox.
+// grants adds what package grant allows for the attachments of a sandbox.
 func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
 	by := grant.Granter{Sys: p.Finder.Sys, Nodes: grant.NodesBelow(p.HostRoot), Settings: settings, Pod: of, Unrequested: true}
 	for _, n := range nics {
@@ -94,8 +91,7 @@ func (a *adjustment) granted(by grant.Grant, makesSocket bool) error {
 	return nil
 }
 
-// variables adds the variables of all attachments. If mounted is false, it omits the variables with paths
-// of device-info files.
+// variables adds the variables of all attachments, and if mounted is true, those with paths of device-info files.
 func (a *adjustment) variables(nics []nic, mounted bool) {
 	var infos []*devinfo.Info
 	for _, n := range nics {
@@ -118,8 +114,7 @@ func makesSocket(info *devinfo.Info) bool {
 	return facts["mode"] == "server" || facts["role"] == "master"
 }
 
-// mount adds a mount. It returns false and records the reason if another mount of the container prevents
-// it.
+// mount adds a mount. It returns false and records the reason if another mount of the container prevents it.
 func (a *adjustment) mount(m cdispec.Mount) bool {
 	what := "the directory " + m.Container
 	if other := sharedAbove(a.mounts, m.Container); other != nil {
@@ -164,8 +159,7 @@ func (a *adjustment) node(n cdispec.DeviceNode) {
 	})
 }
 
-// directory adds the directory of a socket. perm is the directory's mode on the host; makesSocket is true
-// if the container creates the socket.
+// directory adds the directory of a socket, which the container creates if makesSocket. perm is its mode on the host.
 func (a *adjustment) directory(d cdispec.Mount, perm fs.FileMode, makesSocket bool) {
 	if slices.ContainsFunc(a.mounts, func(m *api.Mount) bool { return m.GetDestination() == d.Container && m.GetSource() == d.Host }) {
 		return // already mounted, for another socket or by CDI
@@ -203,8 +197,7 @@ func canonical(p string) string {
 // below reports whether a clean path is below dir.
 func below(p, dir string) bool { return strings.HasPrefix(p, strings.TrimSuffix(dir, "/")+"/") }
 
-// inTheWay returns a mount that prevents a mount at destination: one at or below destination, or a
-// read-only one above it. It returns nil if destination is free.
+// inTheWay returns a mount at or below destination, or a read-only one above it; nil = destination is free.
 func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
 	want := canonical(destination)
 	for _, m := range mounts {
@@ -217,9 +210,8 @@ func inTheWay(mounts []*api.Mount, destination string) *api.Mount {
 	return nil
 }
 
-// sharedAbove returns a mount above destination that the container shares with the node (mountPropagation
-// Bidirectional), or nil. A mount below it would appear on the node too and hide the files of all other
-// pods.
+// sharedAbove returns a mount above destination with mountPropagation Bidirectional, or nil. A mount below it would
+// appear on the node too and hide the files of all other pods.
 func sharedAbove(mounts []*api.Mount, destination string) *api.Mount {
 	for _, m := range mounts {
 		shared := slices.Contains(m.GetOptions(), "rshared") || slices.Contains(m.GetOptions(), "shared")

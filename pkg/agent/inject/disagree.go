@@ -7,10 +7,9 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
-// disagreement is a contradiction between a variable of a device plugin, such as
-// PCIDEVICE_EXAMPLE_COM_VF=0000:03:00.5,0000:03:00.2, and the devices of the pod's networks. It can occur
-// because the kubelet assigns devices to containers, Multus assigns them to networks, and each has its own
-// order.
+// disagreement is a contradiction between a variable of a device plugin, such as PCIDEVICE_EXAMPLE_COM_VF=0000:03:00.5,
+// and the devices of the pod's networks. It can occur because the kubelet assigns devices to containers, Multus assigns
+// them to networks, and each has its own order.
 type disagreement struct {
 	kind     Disagreement
 	what     string

@@ -47,10 +47,9 @@ type Config struct {
 	Socket string // path of the container runtime's NRI socket
 	Index  string // two digits: this plugin's position among the runtime's NRI plugins
 
-	// StageDir is the absolute path of the directory for the files that containers mount, preferably on a
-	// tmpfs. The host must have it at the same path. Only one agent may use it. Run creates it if it is
-	// missing. Its parent directories must be searchable by all users, because pods may have user
-	// namespaces.
+	// StageDir is the absolute path of the directory for the files that containers mount, preferably on a tmpfs.
+	// The host must have it at the same path. Only one agent may use it. Its parent directories must be searchable
+	// by all users, because pods may have user namespaces.
 	StageDir string
 	Label    string // SELinux label of the staged files; "" = one that every container may read, if SELinux is enabled
 	HostRoot string // where the host's root filesystem is mounted, to look up device nodes; "" = /
@@ -145,9 +144,8 @@ func New(c Config) *Plugin {
 	}
 }
 
-// Run connects to the runtime and keeps the staged copies up to date until ctx ends. If the runtime is not
-// running, Run tries again and does not return. When Run returns, the directories that containers have
-// mounted remain.
+// Run connects to the runtime, and waits for it if necessary. It keeps the staged copies up to date until ctx ends. The
+// directories that containers have mounted remain.
 func (p *Plugin) Run(ctx context.Context) error {
 	if err := p.stage.open(); err != nil {
 		return err

@@ -30,15 +30,13 @@ const (
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks" // networks that Multus attaches
 )
 
-// Configure subscribes only to the events that the plugin needs, because the runtime waits for the plugin
-// at each event.
+// Configure subscribes to few events, because the runtime waits for the plugin at each one.
 func (p *Plugin) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	p.Log.Info("container runtime connected", "runtime", runtime, "version", version)
 	return api.MustParseEventMask("CreateContainer,RemovePodSandbox"), nil
 }
 
-// Synchronize records the runtime's sandboxes. A refresh then removes the directories of sandboxes that
-// ended while the plugin was not connected.
+// Synchronize records the runtime's sandboxes, so that a refresh removes the directories of those that have ended.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	known := make(map[string]bool, len(pods))
 	for _, pod := range pods {
@@ -88,8 +86,7 @@ type verdict struct {
 	problem    error // cause of the decision; nil if Reason is ""
 }
 
-// CreateContainer returns the mounts, variables and device nodes for a container. The runtime calls it for
-// every container, including init containers, sidecars and containers that restart.
+// CreateContainer returns the additions to a container, be it an init container, a sidecar or one that restarts.
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	began := time.Now()
 	p.mu.Lock()
@@ -105,8 +102,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return v.adjustment, nil, nil
 }
 
-// decideInTime returns the verdict of decide, or one with the reason Late shortly before the runtime's
-// deadline.
+// decideInTime is decide, but gives up shortly before the runtime's deadline, with the reason Late.
 func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.Container) verdict {
 	switch {
 	case netnsOf(pod) == "" && len(required(pod)) == 0:
@@ -124,9 +120,8 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	}
 }
 
-// late returns a channel that receives shortly before the deadline of ctx. A runtime disconnects a plugin
-// that misses the deadline and creates the container without it. Without a deadline the channel never
-// receives.
+// late returns a channel that receives shortly before the deadline of ctx, or never without one. A runtime disconnects
+// a plugin that misses the deadline and creates the container without it.
 func late(ctx context.Context) <-chan time.Time {
 	const margin = 300 * time.Millisecond
 	deadline, ok := ctx.Deadline()
@@ -137,8 +132,7 @@ func late(ctx context.Context) <-chan time.Time {
 	return time.After(left - min(margin, left/2))
 }
 
-// decide reads the state of the pod's attachments, stages their files and collects the container's
-// adjustment.
+// decide reads the pod's attachments, stages their files and collects the container's adjustment.
 func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container) verdict {
 	settings, err := p.Node()
 	if err != nil {
@@ -167,9 +161,8 @@ func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container) verdict {
 	return v
 }
 
-// judge decides whether the container may be created. staged is the error of staging the files. If a
-// device-info file is missing, MissingInfo decides. If the pod requires the interface of that file, the
-// container is always rejected.
+// judge decides whether the container may be created. staged is the error of staging the files. If a device-info file
+// is missing, MissingInfo decides, unless the pod requires its interface.
 func (p *Plugin) judge(pod *api.PodSandbox, nics []nic, staged error) verdict {
 	refuse, must := p.MissingInfo == Reject, required(pod)
 	if staged != nil {
@@ -219,9 +212,8 @@ func lacking(why Reason, problem error, refuse bool) verdict {
 	return v
 }
 
-// refuses reports whether to reject the container when the plugin fails before it has read the pod's
-// networks. Pods without networks are let through, so that a faulty plugin does not block every pod of the
-// node.
+// refuses reports whether to reject the container if the plugin fails before it has read the pod's networks. A faulty
+// plugin must not block the pods without networks.
 func (p *Plugin) refuses(pod *api.PodSandbox) bool {
 	return len(required(pod)) > 0 || p.MissingInfo == Reject && pod.GetAnnotations()[networksAnnotation] != ""
 }

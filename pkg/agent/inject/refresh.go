@@ -70,8 +70,7 @@ func (p *Plugin) refresh(seen state) state {
 	return now
 }
 
-// warn logs an error of a source once, until the error changes or ends. A source is a sandbox, a directory
-// or the settings.
+// warn logs an error once, until it changes or ends. Its source is a sandbox, a directory or the settings.
 func (p *Plugin) warn(of string, err error) {
 	if err == nil {
 		delete(p.warned, of)
@@ -104,10 +103,9 @@ func (p *Plugin) look(settings config.Node, seen state) (state, bool) {
 	return now, true
 }
 
-// removeEnded removes the directory of a sandbox that has ended. A sandbox has ended if the runtime removed
-// it or its network namespace no longer exists. If the path of the namespace contains a process ID, another
-// process may have that ID now. Such a sandbox has ended if it is missing from the runtime's list. A directory
-// without a netns link is removed too.
+// removeEnded removes the directory of a sandbox that the runtime removed or whose network namespace no longer exists.
+// If the path of the namespace contains a process ID, which another process may have now, the runtime's list decides. A
+// directory without a netns link is removed too.
 func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	p.staging.Lock() // a directory that is being created has no netns link yet
 	defer p.staging.Unlock()

@@ -23,9 +23,8 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// attachments returns the attachments of a sandbox, sorted by interface, net2 before net10. It reads them from
-// the journal and from the device-info files that other programs, such as Multus, have written for the
-// sandbox. It omits attachments whose ADD has not finished.
+// attachments returns the attachments of a sandbox whose ADD has finished, sorted by interface, net2 before net10,
+// from the journal and from the device-info files that other programs, such as Multus, have written.
 func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) {
 	found := map[string]nic{}
 	if err := p.journaled(node, id, found); err != nil {
@@ -80,8 +79,7 @@ func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 	return nil
 }
 
-// entry reads one journal entry and its device-info file. ok is false if the entry
-// is missing or of another boot.
+// entry reads one journal entry and its device-info file. ok is false if the entry is missing or of another boot.
 func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
 	n = nic{network: k.Network, ifName: k.IfName}
 	e, err := j.Get(k)
@@ -162,8 +160,7 @@ func (p *Plugin) named(node config.Node, id string, found map[string]nic) error 
 	return nil
 }
 
-// read sets file, info and gone from the device-info file of the attachment. A missing file is an error only if
-// must is true.
+// read sets file, info and gone from the device-info file of the attachment, which must be there only if must is true.
 func (n *nic) read(dir, name string, must bool) {
 	d := store.Open(dir)
 	text, err := d.Read(name)
@@ -182,8 +179,7 @@ func (n *nic) read(dir, name string, must bool) {
 	}
 }
 
-// nic is one attachment of a pod. Its kernel interface may be missing: a socket and a device on vfio-pci do
-// not have one.
+// nic is one attachment of a pod. A socket and a device on vfio-pci have no kernel interface.
 type nic struct {
 	network, ifName string
 	byClaim         bool   // CDI injects the attachment into the containers that list its claim; the fields below are empty
@@ -223,9 +219,8 @@ func injectable(nics []nic) bool {
 	return slices.ContainsFunc(nics, func(n nic) bool { return !n.byClaim })
 }
 
-// files returns the files of a sandbox's directory by name. It omits an attachment whose device-info file
-// is missing: ADD may be about to write the file, and until then the attachment would appear to have no
-// device.
+// files returns the files of a sandbox's directory by name. It omits an attachment whose device-info file is missing,
+// because it would appear to have no device although ADD may be about to write the file.
 func files(nics []nic) map[string][]byte {
 	var all struct {
 		Interfaces []networkInfo `json:"interfaces,omitempty"`

@@ -37,8 +37,7 @@ const (
 	forAll fs.FileMode = 0o755 // mode of directories; containers read them
 )
 
-// open creates the directory and removes the temporary files of killed writers. It sets the default label
-// if none is given.
+// open creates the directory, removes the temporary files of killed writers, and sets the default label.
 func (s *stage) open() (err error) {
 	if s.label == "" {
 		if s.label, err = defaultLabel(); err != nil {

@@ -67,8 +67,7 @@ func list(config json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
 	return l
 }
 
-// maxIfName is the maximum length of an interface name, in bytes: IFNAMSIZ (include/uapi/linux/if.h) without the
-// NUL.
+// maxIfName is the length of the longest interface name, in bytes: IFNAMSIZ (include/uapi/linux/if.h) less the NUL.
 const maxIfName = 15
 
 // indexMark is the placeholder for a number in an ifName: see [numbering].

@@ -12,10 +12,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// NetworkData returns the network data of interface ifName in the network namespace netns, from a CNI result of any
-// version: the hardware address and at most 16 different IP addresses in canonical form. An IP address of the result
-// counts unless it belongs to a different interface. The warnings describe the missing parts. NetworkData returns an
-// error for an invalid result.
+// NetworkData returns the network data of interface ifName in the network namespace netns, from a valid CNI result of
+// any version: the hardware address and at most 16 different IP addresses in canonical form. An IP address
+// counts unless it belongs to a different interface. The warnings describe the missing parts.
 func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.NetworkDeviceData, []string, error) {
 	r, own, err := parse(result, ifName, netns)
 	if err != nil {
