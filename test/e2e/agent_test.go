@@ -182,7 +182,7 @@ func daemonSet(t *testing.T) *agent {
 		kill:  func(t *testing.T) { killOnNode(t, "cni-dra-driver"); ready(t, system, system) },
 		stop:  func(t *testing.T) { place(t, map[string]string{"e2e": "nowhere"}) },
 		start: func(t *testing.T) { place(t, nil) },
-		log:   func() string { return shell(t, "kubectl logs --tail 40 -n "+system+" daemonset/"+system) },
+		log:   func() string { return logOf(t, system, system, 40) },
 	}
 }
 

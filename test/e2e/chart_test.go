@@ -6,14 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"devinfo-cni.io/test/difftest"
 )
@@ -24,16 +21,12 @@ func TestChartInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	startMultus(t)
-	userspace(t)
 	onNode(t, append([]string{"rm", "-f"}, agentFiles()...)...) // files of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t, nil)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"UpgradeInstallsSettings", upgraded},
 		{"PluginAndSettingsAreInstalled", installed},
-		{"ContainersGetFilesVariablesAndDeviceNodes", injected},
-		{"KubectlDevinfoShowsPodsAndNodeState", kubectlDevinfo},
-		{"RollbackRestoresValues", rolledBack},
 		{"PluginInUseIsNotRemoved", inUse},
 		{"DocumentedCommandsRemoveAgent", removedByHelm},
 	})
@@ -86,13 +79,6 @@ func installChart(t *testing.T, values map[string]any) *nodeAgent {
 	return a
 }
 
-// upgrade changes values of the release.
-func (a *nodeAgent) upgrade(t *testing.T, values map[string]any) {
-	t.Helper()
-	helm(t, "helm upgrade devinfo deploy/charts/devinfo --namespace devinfo --reuse-values -f "+valuesFile(t, values))
-	ready(t, agentNamespace, agentName)
-}
-
 func valuesFile(t *testing.T, values map[string]any) (path string) {
 	t.Helper()
 	text, err := json.Marshal(values)
@@ -107,31 +93,10 @@ func upgraded(t *testing.T, a *nodeAgent) {
 	text, err := json.Marshal(settings)
 	must(t, err)
 	a.settings = string(text)
-	a.upgrade(t, map[string]any{"metrics": map[string]any{"enabled": true}, "agent": map[string]any{"settings": map[string]any{"default.json": settings}}})
-	a.well(t)
-}
-
-// rolledBack upgrades to values that make the agent give pods nothing, not even required device information. After
-// the rollback such a pod is refused. The test uses a new pod, because a pod that starts while the agent is replaced
-// gets nothing.
-func rolledBack(t *testing.T, a *nodeAgent) {
-	s := begin(t)
-	s.lan("lan", "10.11.94.0/24")
-	s.nad("plain", "", s.macvlan("10.11.95.0/24"))
-	requiring := func(name string) *corev1.Pod {
-		pod := withNetworks(name, nil, "lan", "plain")
-		pod.Annotations["devinfo-cni.io/require"] = "net1,net2"
-		return pod
-	}
-	a.upgrade(t, map[string]any{"agent": map[string]any{"excludeNamespaces": []string{s.name}}})
-	s.create(requiring("a"))
-	s.has("container of an excluded namespace", s.running("a"), given{})
-	s.delete("a")
-	helm(t, "helm rollback devinfo --namespace devinfo")
+	values := map[string]any{"metrics": map[string]any{"enabled": true}, "agent": map[string]any{"settings": map[string]any{"default.json": settings}}}
+	helm(t, "helm upgrade devinfo deploy/charts/devinfo --namespace devinfo --reuse-values -f "+valuesFile(t, values))
 	ready(t, agentNamespace, agentName)
-	s.create(requiring("b"))
-	s.event("b", "interface net2, required by the annotation devinfo-cni.io/require, has no device information")
-	s.notRunning("b")
+	a.well(t)
 }
 
 // inUse removes the plugin as docs/install.md describes while a pod has a network with devinfo. The agent removes nothing and
@@ -159,15 +124,17 @@ func inUse(t *testing.T, _ *nodeAgent) {
 func logged(t *testing.T, namespace, name, text string) {
 	t.Helper()
 	eventually(t, limit, func() error {
-		out, err := exec.Command("kubectl", "--kubeconfig", cluster.kubeconfig, "-n", namespace, "logs", "daemonset/"+name).CombinedOutput()
-		if err == nil && !strings.Contains(string(out), text) {
-			err = fmt.Errorf("the log does not contain %q", text)
+		if log := logOf(t, namespace, name, -1); !strings.Contains(log, text) {
+			return fmt.Errorf("the log does not contain %q:\n%s", text, log)
 		}
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
-		return err
+		return nil
 	})
+}
+
+// logOf returns the last lines of the log of a DaemonSet's pod; -1 = all. The text may be the error of kubectl.
+func logOf(t *testing.T, namespace, name string, lines int) string {
+	t.Helper()
+	return shell(t, fmt.Sprintf("kubectl -n %s logs --tail=%d daemonset/%s 2>&1 || true", namespace, lines, name))
 }
 
 // removedByHelm removes the plugin as docs/install.md describes.

@@ -115,12 +115,12 @@ func (a *nodeAgent) well(t *testing.T) {
 
 func (a *nodeAgent) log(t *testing.T) string {
 	t.Helper()
-	return shell(t, "kubectl -n devinfo logs --tail=-1 daemonset/devinfo-agent")
+	return logOf(t, agentNamespace, agentName, -1)
 }
 
 // explain logs the last lines of the agent's log.
 func (a *nodeAgent) explain(t *testing.T) {
-	t.Log("devinfo-agent's log:\n" + shell(t, "kubectl -n devinfo logs --tail=40 daemonset/devinfo-agent 2>&1 || true"))
+	t.Log("devinfo-agent's log:\n" + logOf(t, agentNamespace, agentName, 40))
 }
 
 // installed checks the files that the agent has put on the node, and that it restores them.

@@ -38,7 +38,7 @@ func begin(t *testing.T) *space {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 		defer cancel()
 		if t.Failed() {
-			s.dump(ctx)
+			s.dump()
 		}
 		s.deletePods(ctx)
 		if err := cluster.client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}); err != nil {
@@ -290,17 +290,6 @@ func containsAll(text string, parts []string) bool {
 }
 
 // dump logs the objects of a failed test.
-func (s *space) dump(ctx context.Context) {
-	pods, err := cluster.client.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
-	events, errEvents := cluster.client.CoreV1().Events(s.name).List(ctx, metav1.ListOptions{})
-	if err := errors.Join(err, errEvents); err != nil {
-		s.Log(err)
-		return
-	}
-	for _, p := range pods.Items {
-		s.Logf("pod %s: %s", p.Name, p.Status.Phase)
-	}
-	for _, e := range events.Items {
-		s.Logf("%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)
-	}
+func (s *space) dump() {
+	s.Log(shell(s.T, "kubectl -n "+s.name+" get pods,events 2>&1 || true"))
 }

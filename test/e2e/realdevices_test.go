@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -77,8 +76,7 @@ func realRules() []map[string]any {
 // explainBoth logs the last lines of both agents' logs.
 func (r *realNode) explainBoth(t *testing.T) {
 	for _, name := range []string{agentName, system} {
-		out, _ := exec.Command("bash", "-c", "kubectl --kubeconfig "+cluster.kubeconfig+" logs --tail 30 -n "+agentNamespace+" daemonset/"+name).CombinedOutput()
-		t.Logf("%s:\n%s", name, out)
+		t.Logf("%s:\n%s", name, logOf(t, agentNamespace, name, 30))
 	}
 }
 
