@@ -29,6 +29,7 @@ type example struct {
 	settings string // node settings in JSON
 	binDir   string // directory of plugins that come first; "" = none
 	ifName   string // "" = net1
+	host     string // interface on the host that moves into the pod; "" = none
 
 	info  string   // expected device-info file
 	nodes []string // expected device nodes of a container
@@ -44,7 +45,7 @@ type trial struct {
 		Interfaces []madeInterface
 		IPs        []struct{ Address string }
 	}
-	mac        string   // MAC of the pod's interface
+	hardware   string   // MAC of the interface that moves
 	command    []string // command of the example's container
 	nri        *adaptation.Adaptation
 	adjustment *api.ContainerAdjustment
@@ -64,6 +65,9 @@ func (e example) begin(t *testing.T) *trial {
 	write(t, settings, e.settings)
 	t.Setenv("DEVINFO_NODE_CONFIG", settings)
 	r := &trial{example: e, nri: nri(t)}
+	if e.host != "" {
+		r.hardware = mac(t, e.host)
+	}
 	config, resource := r.load(t)
 	n := newNetworkOf(t, config)
 	if e.binDir != "" {
@@ -91,11 +95,13 @@ func (e example) begin(t *testing.T) *trial {
 	file := read(t, r.path())
 	same(t, r.path(), indent(t, file), indent(t, e.info))
 	must(t, json.Unmarshal([]byte(text), &r.made))
-	inPod := slices.IndexFunc(r.made.Interfaces, func(i madeInterface) bool { return i.Name == e.ifName && i.Sandbox == r.rt.NetNS })
-	if inPod < 0 { // otherwise Multus writes no device-info into network-status
+	found := slices.IndexFunc(r.made.Interfaces, func(i madeInterface) bool { return i.Name == e.ifName && i.Sandbox == r.rt.NetNS })
+	if found < 0 { // otherwise Multus writes no device-info into network-status
 		t.Fatalf("the result has no interface of the pod: %s", text)
 	}
-	r.mac = r.made.Interfaces[inPod].Mac
+	if got := r.made.Interfaces[found].Mac; e.host != "" && (got != r.hardware || onHost(e.host) || !inPod(sandboxID, e.ifName)) {
+		t.Errorf("%s is not in the pod: %s", e.host, text)
+	}
 	r.adjustment = r.container(r.nri)
 	given(t, r.adjustment, e.ifName, file, e.nodes...)
 	return r
@@ -152,6 +158,9 @@ func (r *trial) end() {
 		r.t.Error(err)
 	}
 	eventually(r.t, "the container's files are removed", func() bool { return !exists(r.adjustment.Mounts[0].Source) })
+	if r.host != "" && (!onHost(r.host) || mac(r.t, r.host) != r.hardware) {
+		r.t.Errorf("%s is not back", r.host)
+	}
 	if leases, _ := filepath.Glob("/var/lib/cni/networks/*/*.*.*.*"); len(leases) > 0 {
 		r.t.Errorf("left behind: %s", leases)
 	}

@@ -42,28 +42,18 @@ func pciInfo(address, pf string) string {
 	return fmt.Sprintf(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": %q, "pf-pci-address": %q}}`, address, pf)
 }
 
-func TestDelegateHostDeviceMovesVF(t *testing.T) {
-	needs(t, "igb")
-	n := newNetwork(t, "vf", `[{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true},
-		"delegates": [{"type": "host-device"}, {"type": "tuning", "mtu": 1400}]}]`)
-	a := n.attachment("pod1", "net1", "0000:01:10.2")
-	hardware := mac(t, "enp1s0v1")
-	a.add(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": "` + hardware + `", "sandbox": "/run/netns/pod1", "pciID": "0000:01:10.2"}]}`)
-	a.file(pciInfo("0000:01:10.2", "0000:01:00.0"))
-	a.check()
-	a.del()
-	if !onHost("enp1s0v1") || read(t, "/sys/class/net/enp1s0v1/mtu") != "1500" {
-		t.Error("the VF is not back as it was")
-	}
-	a.silent()
-}
-
 func TestDevicesAreFoundByIDAndByInterface(t *testing.T) {
 	needs(t, "igb", "vdpasim", "vpvdpa")
-	const byID, byName = `{"type": "host-device", "capabilities": {"deviceID": true}}, `, `{"type": "host-device", "device": "%s"}, `
-	for _, test := range []struct{ name, before, deviceID, host, pciID, info string }{
+	const (
+		byID      = `{"type": "host-device", "capabilities": {"deviceID": true}}, ` + devinfoLast
+		byName    = `{"type": "host-device", "device": "%s"}, ` + devinfoLast
+		delegated = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true, "deviceID": true},
+			"delegates": [{"type": "host-device"}, {"type": "tuning", "mtu": 1400}]}`
+	)
+	for _, test := range []struct{ name, plugins, deviceID, host, pciID, info string }{
 		{"VF", byID, "0000:01:10.0", "enp1s0v0", "0000:01:10.0", pciInfo("0000:01:10.0", "0000:01:00.0")},
-		{"VF on vfio-pci", "", "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
+		{"VF, delegated", delegated, "0000:01:10.2", "enp1s0v1", "0000:01:10.2", pciInfo("0000:01:10.2", "0000:01:00.0")},
+		{"VF on vfio-pci", devinfoLast, "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
 		// host-device returns no interface for it, so Multus would drop the device information.
 		{"VF on vfio-pci, moved", byID, "0000:01:10.6", "", "0000:01:10.6", pciInfo("0000:01:10.6", "0000:01:00.0")},
 		{"interface of a VF", byName, "", "enp65s0v1", "0000:41:10.2", pciInfo("0000:41:10.2", "0000:41:00.0")},
@@ -71,19 +61,20 @@ func TestDevicesAreFoundByIDAndByInterface(t *testing.T) {
 		{"VF of virtio", byID, "0000:02:00.2", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
 		{"interface of a VF of virtio", byName, "", "enp2s0v1", "0000:02:00.2", pciInfo("0000:02:00.2", "0000:02:00.0")},
 		{"interface of a PF of virtio", byName, "", "enp2s0", "0000:02:00.0", `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:02:00.0"}}`},
-		{"simulated vDPA on vhost", "", "vdpa0", "", "", vdpaInfo("vdpa0", "vhost", node(t, "vdpa0"))},
-		{"simulated vDPA on virtio", "", "vdpa1", "", "", vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1"))},
+		{"simulated vDPA on vhost", devinfoLast, "vdpa0", "", "", vdpaInfo("vdpa0", "vhost", node(t, "vdpa0"))},
+		{"simulated vDPA on virtio", devinfoLast, "vdpa1", "", "", vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1"))},
 		{"interface of a simulated vDPA", byName, "", "envdpa1", "", vdpaInfo("vdpa1", "virtio", virtio(t, "envdpa1"))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			result := standalone("/run/netns/pod1", test.pciID)
-			if test.host != "" {
-				result = moved(t, test.host, "net1", "/run/netns/pod1", test.pciID)
+			a := newNetwork(t, "device", `[`+strings.ReplaceAll(test.plugins, "%s", test.host)+`]`).attachment("pod1", "net1", test.deviceID)
+			if test.host == "" {
+				a.passes(standalone("/run/netns/pod1", test.pciID), test.info)
+				return
 			}
-			n := newNetwork(t, "device", `[`+strings.ReplaceAll(test.before, "%s", test.host)+devinfoLast+`]`)
-			n.attachment("pod1", "net1", test.deviceID).passes(result, test.info)
-			if test.host != "" && !onHost(test.host) {
-				t.Error("the interface is not back")
+			mtu := read(t, "/sys/class/net/"+test.host+"/mtu")
+			a.passes(moved(t, test.host, "net1", "/run/netns/pod1", test.pciID), test.info)
+			if !onHost(test.host) || read(t, "/sys/class/net/"+test.host+"/mtu") != mtu {
+				t.Error("the interface is not back as it was")
 			}
 		})
 	}
