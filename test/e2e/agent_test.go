@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +19,6 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 )
@@ -171,17 +169,15 @@ func daemonSet(t *testing.T) *agent {
 		t.Cleanup(func() { uninstall(t) })
 	}
 	ready(t, system, system)
-	place := func(t *testing.T, selector any) {
-		patch, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}}})
-		ctx := context.Background() // the test's context has ended in a cleanup
-		_, err := cluster.client.AppsV1().DaemonSets(system).Patch(ctx, system, types.MergePatchType, patch, metav1.PatchOptions{})
-		must(t, err)
+	place := func(t *testing.T, selector string) {
+		patch := `{"spec": {"template": {"spec": {"nodeSelector": ` + selector + `}}}}`
+		shell(t, "kubectl -n "+system+" patch daemonset "+system+" --type merge -p '"+patch+"'")
 		ready(t, system, system)
 	}
 	return &agent{
 		kill:  func(t *testing.T) { killOnNode(t, "cni-dra-driver"); ready(t, system, system) },
-		stop:  func(t *testing.T) { place(t, map[string]string{"e2e": "nowhere"}) },
-		start: func(t *testing.T) { place(t, nil) },
+		stop:  func(t *testing.T) { place(t, `{"e2e": "nowhere"}`) },
+		start: func(t *testing.T) { place(t, "null") },
 		log:   func() string { return logOf(t, system, system, 40) },
 	}
 }
