@@ -40,13 +40,6 @@ func held(function, pod, claim, netns string) node.Attachment {
 	return node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK, Verdict: &node.Comparison{}}
 }
 
-// sharing returns an attachment that shares a vDPA device.
-func sharing(function, pod, netns string) node.Attachment {
-	a := held(function, pod, "", netns)
-	a.Has, a.Shares = []string{"vdpa0"}, a.Has
-	return a
-}
-
 // abandoned returns a claim that has a VF and that no driver manages.
 func abandoned(netns string) node.ClaimLeases {
 	return node.ClaimLeases{
