@@ -67,78 +67,55 @@ func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 	}
 }
 
-// stays checks that a device that claims hold keeps its published state. If it is no longer offered, the device is
-// tainted and the reason begins with why; "" = it is offered.
-func stays(t *testing.T, what, name string, decisions []inventory.Decision, s inventory.DecideInput, why string) {
-	t.Helper()
-	if got := decision(t, decisions, name).Why; !strings.HasPrefix(got, why) || got != "" && why == "" {
-		t.Errorf("%s: got %q", what, got)
-	}
-	now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours))[name]
-	if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (why != "") {
-		t.Errorf("%s: taints %v", what, now.Taints)
-	}
-	now.Taints = nil
-	difftest.Same(t, what+": it does not stay as it was", describe(now), describe(s.Ours[name]))
-}
-
-// Pods keep a shared device, but no further pod gets it, regardless of the change.
-func TestHeldSharedDeviceIsNotOfferedAfterChange(t *testing.T) {
-	h := host(t, capturetest.Text(t, "igb-sriov"))
-	last := inventory.PublishedIn(pool(t, h, "devices: [{ifNames: [eth1], sharing: shared}]"))
-	s := input()
-	s.Ours = inventory.Published{pf1: last[pf1]}
-	for name, test := range map[string]struct {
-		host  inventory.Host
-		rules string
-		why   string // "" = it is offered
-	}{
-		"as before":     {h, "devices: [{ifNames: [eth1], sharing: shared}]", ""},
-		"no rule":       {h, "devices: [{ifNames: [eth0], sharing: shared}]", "no rule selects it"},
-		"exclusive":     {h, "devices: [{ifNames: [eth1], sharing: exclusive}]", "pods share it"},
-		"a bond's port": {changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), "devices: [{ifNames: [eth1], sharing: shared}]", "eth1 is a port of bond0"},
-		"default route": {changed(t, []string{"eth1"}, nil), "devices: [{select: 'true', sharing: shared}]", "the host needs it"},
-	} {
-		stays(t, name, pf1, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, test.why)
-	}
-}
-
-// An exclusive device of a claim keeps its published state, regardless of changes to rules and host. Its rule
-// depends on the interface that it had.
-func TestHeldExclusiveDeviceIsTaintedWhenNotOffered(t *testing.T) {
-	const nic = "pci-0000-00-03-0" // eth0
-	text := capturetest.Text(t, "virtio-vm")
-	whole := func() inventory.Host { h := host(t, text); h.Uplinks = nil; return h }
-	port, uplink := whole(), whole()
+// A device that claims hold keeps its published state, regardless of changes to rules and host, but no further claim
+// gets it if it is no longer offered. The rule of an exclusive device depends on the interface that it had.
+func TestHeldDeviceIsTaintedWhenNotOffered(t *testing.T) {
+	const (
+		nic    = "pci-0000-00-03-0" // eth0
+		byName = "devices: [{ifNames: [eth0], sharing: exclusive}]"
+		shared = "devices: [{ifNames: [eth1], sharing: shared}]"
+	)
+	igb, text := host(t, capturetest.Text(t, "igb-sriov")), capturetest.Text(t, "virtio-vm")
+	vm := func(uplinks ...string) inventory.Host { h := host(t, text); h.Uplinks = uplinks; return h }
+	port, away := vm(), host(t, capturetest.Without(text, "eth0"))
 	for n, l := range port.Links {
 		if l.Name == "eth0" {
 			port.Links[n].Master = "bond0"
 		}
 	}
-	uplink.Uplinks = []string{"eth0"}
-	away := host(t, capturetest.Without(text, "eth0"))
 	away.Uplinks = nil
-	const byName = "devices: [{ifNames: [eth0], sharing: exclusive}]"
-	last := inventory.PublishedIn(pool(t, whole(), byName))
-	if _, published := last[nic]; !published {
-		t.Fatalf("published: %v", last)
-	}
-	s := input()
-	s.Ours = inventory.Published{nic: last[nic]}
+	before := inventory.PublishedIn(slices.Concat(pool(t, igb, shared), pool(t, vm(), byName)))
 	for name, test := range map[string]struct {
+		device     string
 		host       inventory.Host
-		rules, why string // "" = it is offered
+		rules, why string // why begins the reason; "" = it is offered
 	}{
-		"as before":         {whole(), byName, ""},
-		"in the pod":        {away, byName, ""},
-		"by select":         {away, `devices: [{select: 'device.attributes["devinfo-cni.io"].ifName == "eth0"', sharing: exclusive}]`, ""},
-		"no rule":           {whole(), "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
-		"no rule, in a pod": {away, "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
-		"shared":            {whole(), "devices: [{ifNames: [eth0], sharing: shared}]", "it is exclusive to a claim"},
-		"a bond's port":     {port, byName, "eth0 is a port of bond0"},
-		"default route":     {uplink, byName, "the host needs it: eth0 has a default route"},
+		"shared":                {pf1, igb, shared, ""},
+		"shared, no rule":       {pf1, igb, "devices: [{ifNames: [eth0], sharing: shared}]", "no rule selects it"},
+		"shared, exclusive now": {pf1, igb, "devices: [{ifNames: [eth1], sharing: exclusive}]", "pods share it"},
+		"shared, a bond's port": {pf1, changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), shared, "eth1 is a port of bond0"},
+		"shared, default route": {pf1, changed(t, []string{"eth1"}, nil), shareAll, "the host needs it"},
+		"exclusive":             {nic, vm(), byName, ""},
+		"in the pod":            {nic, away, byName, ""},
+		"by select":             {nic, away, `devices: [{select: 'device.attributes["devinfo-cni.io"].ifName == "eth0"', sharing: exclusive}]`, ""},
+		"no rule":               {nic, vm(), "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
+		"no rule, in a pod":     {nic, away, "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
+		"shared now":            {nic, vm(), "devices: [{ifNames: [eth0], sharing: shared}]", "it is exclusive to a claim"},
+		"a bond's port":         {nic, port, byName, "eth0 is a port of bond0"},
+		"default route":         {nic, vm("eth0"), byName, "the host needs it: eth0 has a default route"},
 	} {
-		stays(t, name, nic, inventory.Decide(read(t, test.host), rules(t, test.rules), s), s, test.why)
+		s := input()
+		s.Ours = inventory.Published{test.device: before[test.device]}
+		decisions := inventory.Decide(read(t, test.host), rules(t, test.rules), s)
+		if got := decision(t, decisions, test.device).Why; !strings.HasPrefix(got, test.why) || got != "" && test.why == "" {
+			t.Errorf("%s: got %q", name, got)
+		}
+		now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours))[test.device]
+		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (test.why != "") {
+			t.Errorf("%s: taints %v", name, now.Taints)
+		}
+		now.Taints = nil
+		difftest.Same(t, name+": it does not stay as it was", describe(now), describe(before[test.device]))
 	}
 }
 
