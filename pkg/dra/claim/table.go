@@ -194,10 +194,10 @@ func (t *table) check(c *claim, pod state.Pod) error {
 	}
 	taken := map[string]string{}
 	for _, other := range t.claims {
+		if other.uid() == c.uid() {
+			continue
+		}
 		for _, its := range other.record.Attachments {
-			if other.uid() == c.uid() {
-				continue
-			}
 			if other.isFor(pod) {
 				taken[its.IfName] = "claim " + other.name()
 			}
