@@ -89,41 +89,14 @@ func parse(t *testing.T, parts string) *linkhost.Kernel {
 	return host
 }
 
-const stack = `-- netlink/ip-link.json --
-[{"ifindex":3,"ifname":"eth0","bus_info":"0000:02:00.0"},
-{"ifindex":4,"ifname":"eth0.7","link":"eth0","linkinfo":{"info_kind":"vlan"}},
-{"ifindex":5,"ifname":"astray","link_index":3,"link_netnsid":1,"linkinfo":{"info_kind":"ipvlan"}},
-{"ifindex":6,"ifname":"sit0","address":"0.0.0.0","linkinfo":{"info_kind":"sit"}},
-{"ifindex":7,"ifname":"ring","link":"ring","linkinfo":{"info_kind":"vlan"}},
-{"ifindex":8,"ifname":"ib0.8001","link":"ib0","linkinfo":{"info_kind":"ipoib"}}]
--- netlink/pod-ip-link.json --
-[{"ifindex":3,"ifname":"eth0"},
-{"ifindex":4,"ifname":"net1","link_index":4,"link_netnsid":0,"linkinfo":{"info_kind":"macvtap"}},
-{"ifindex":5,"ifname":"net2","link":"eth0","linkinfo":{"info_kind":"ipvtap"}},
-{"ifindex":6,"ifname":"net3","link_index":99,"link_netnsid":0,"linkinfo":{"info_kind":"macvlan"}},
-{"ifindex":7,"ifname":"net4","link_index":3,"linkinfo":{"info_kind":"ipoib"}}]
-`
-
 func TestLowerOfStackedInterfaces(t *testing.T) {
-	h := parse(t, stack)
-	eth0 := &link.Interface{Name: "eth0", Index: 3, BusInfo: "0000:02:00.0"}
-	for _, test := range []struct {
-		netns string
-		want  link.Interface
-	}{
-		{"pod", link.Interface{Name: "net1", Index: 4, Kind: "macvtap", Lower: &link.Interface{Name: "eth0.7", Index: 4, Kind: "vlan", Lower: eth0}}},
-		{"pod", link.Interface{Name: "net2", Index: 5, Kind: "ipvtap", Lower: &link.Interface{Name: "eth0", Index: 3}}},
-		{"pod", link.Interface{Name: "net3", Index: 6, Kind: "macvlan"}},
-		{"pod", link.Interface{Name: "net4", Index: 7, Kind: "ipoib", Child: true}},
-		{"", link.Interface{Name: "eth0.7", Index: 4, Kind: "vlan", Lower: eth0}},
-		{"", link.Interface{Name: "astray", Index: 5, Kind: "ipvlan"}},
-		{"", link.Interface{Name: "sit0", Index: 6, Kind: "sit"}},
-		{"", link.Interface{Name: "ib0.8001", Index: 8, Kind: "ipoib", Child: true}},
-	} {
-		got, err := h.Interface(test.netns, test.want.Name)
+	h := parse(t, difftest.Read(t, "testdata/stack"))
+	goldentest.Lines(t, "testdata/stack.txt", func(line string) []string {
+		netns, name, _ := strings.Cut(line, " ")
+		got, err := h.Interface(strings.Trim(netns, "-"), name)
 		must(t, err)
-		difftest.Equal(t, got, test.want)
-	}
+		return []string{text(&got)}
+	})
 	for _, netns := range []string{"", "pod"} {
 		_, err := h.Interface(netns, "net9")
 		difftest.Is(t, err, link.ErrNoInterface)
