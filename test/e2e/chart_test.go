@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"devinfo-cni.io/test/difftest"
 )
@@ -27,8 +26,7 @@ func TestChartInstallation(t *testing.T) {
 	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"UpgradeInstallsSettings", upgraded},
 		{"PluginAndSettingsAreInstalled", installed},
-		{"PluginInUseIsNotRemoved", inUse},
-		{"DocumentedCommandsRemoveAgent", removedByHelm},
+		{"DocumentedCommandsRemoveAgentWhenUnused", removed},
 	})
 	helm(t, installation(t, "`(helm uninstall [^`]*)`"))
 	shell(t, installation(t, "`(kubectl delete namespace [^`]*)`"))
@@ -99,14 +97,15 @@ func upgraded(t *testing.T, a *nodeAgent) {
 	a.well(t)
 }
 
-// inUse removes the plugin as docs/install.md describes while a pod has a network with devinfo. The agent removes nothing and
-// reports the reason. When the pod has been deleted, it removes the plugin.
-func inUse(t *testing.T, _ *nodeAgent) {
+// removed removes the plugin as docs/install.md describes while a pod has a network with devinfo. The agent removes
+// nothing and reports the reason. When the pod has been deleted, it removes all of its files.
+func removed(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.97.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.running("a")
-	uninstall, _, found := strings.Cut(documented(t, "docs/install.md", "agent.uninstall=true"), "kubectl -n devinfo rollout status")
+	commands := documented(t, "docs/install.md", "agent.uninstall=true")
+	uninstall, _, found := strings.Cut(commands, "kubectl -n devinfo rollout status")
 	if !found {
 		t.Fatal("docs/install.md has no roll-out to wait for")
 	}
@@ -114,10 +113,12 @@ func inUse(t *testing.T, _ *nodeAgent) {
 	logged(t, agentNamespace, agentName, "the journal has 1 attachments")
 	onNode(t, "test", "-x", "/opt/cni/bin/devinfo")
 	s.delete("a")
-	eventually(t, 10*time.Minute, func() error { // the kubelet waits up to five minutes before it restarts a container
-		_, err := tryOnNode("", "test", "!", "-e", "/opt/cni/bin/devinfo")
-		return err
-	})
+	out := helm(t, commands)
+	for _, path := range agentFiles() {
+		if _, err := tryOnNode("", "test", "-e", path); err == nil {
+			t.Errorf("%s is there still:\n%s", path, out)
+		}
+	}
 }
 
 // logged waits until the log of a DaemonSet's pod contains a text.
@@ -135,9 +136,4 @@ func logged(t *testing.T, namespace, name, text string) {
 func logOf(t *testing.T, namespace, name string, lines int) string {
 	t.Helper()
 	return shell(t, fmt.Sprintf("kubectl -n %s logs --tail=%d daemonset/%s 2>&1 || true", namespace, lines, name))
-}
-
-// removedByHelm removes the plugin as docs/install.md describes.
-func removedByHelm(t *testing.T, _ *nodeAgent) {
-	leavesNothing(t, helm(t, documented(t, "docs/install.md", "agent.uninstall=true")))
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // TestAgentInstallation installs devinfo-agent with the manifests of docs/install.md. The agent installs the plugin,
-// and gives containers their device information. At the end it is removed as documented.
+// and gives containers their device information.
 func TestAgentInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
@@ -31,7 +31,6 @@ func TestAgentInstallation(t *testing.T) {
 		{"KubectlDevinfoShowsPodsAndNodeState", kubectlDevinfo},
 		{"WrongDeviceFailsPodUntilCorrected", wrongDevice},
 		{"FiftyPodsLeaveNoState", fifty},
-		{"DocumentedCommandsRemoveAgent", removed},
 	})
 }
 
@@ -149,12 +148,6 @@ func installed(t *testing.T, a *nodeAgent) {
 	eventually(t, limit, there)
 }
 
-// removed follows the section "Remove" of docs/install.md for kustomize.
-func removed(t *testing.T, _ *nodeAgent) {
-	leavesNothing(t, applyWith(t, "devinfo/overlays/metrics", "devinfo/components/uninstall")+
-		shell(t, "kubectl -n devinfo rollout status daemonset/devinfo-agent --timeout=15m"))
-}
-
 // applyWith applies manifests below deploy/ with a component, from a kustomization in a directory of its own.
 func applyWith(t *testing.T, manifests, component string) string {
 	t.Helper()
@@ -163,16 +156,6 @@ to() { realpath --relative-to="$dir" "deploy/$1"; }
 printf 'resources: [%s]\ncomponents: [%s]\n' "$(to `+manifests+`)" "$(to `+component+`)" >"$dir/kustomization.yaml"
 kubectl apply -k "$dir"
 rm -r "$dir"`)
-}
-
-// leavesNothing checks that the agent's files no longer exist on the node. out is the output of the removal.
-func leavesNothing(t *testing.T, out string) {
-	t.Helper()
-	for _, path := range agentFiles() {
-		if _, err := tryOnNode("", "test", "-e", path); err == nil {
-			t.Errorf("%s is there still:\n%s", path, out)
-		}
-	}
 }
 
 // asKubectl runs kubectl-devinfo like kubectl does.

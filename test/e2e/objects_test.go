@@ -210,22 +210,18 @@ type view struct {
 	Problems    []string
 }
 
-// parse parses the log of a container. In CRI-O's logs, warnings of runc may precede the program's output.
-func parse(log []byte) (*view, error) {
-	v := new(view)
-	if err := json.Unmarshal(log[max(bytes.IndexByte(log, '{'), 0):], v); err != nil {
-		return nil, fmt.Errorf("a container says %q: %w", log, err)
-	}
-	return v, nil
-}
-
-// printed returns the view that a container of a pod has printed. container "" means the only one.
+// printed returns the view that a container of a pod has printed. container "" means the only one. In CRI-O's logs,
+// warnings of runc may precede it.
 func (s *space) printed(pod, container string) (*view, error) {
 	log, err := cluster.client.CoreV1().Pods(s.name).GetLogs(pod, &corev1.PodLogOptions{Container: container}).DoRaw(s.ctx)
 	if err != nil {
 		return nil, err
 	}
-	return parse(log)
+	v := new(view)
+	if err := json.Unmarshal(log[max(bytes.IndexByte(log, '{'), 0):], v); err != nil {
+		return nil, fmt.Errorf("a container says %q: %w", log, err)
+	}
+	return v, nil
 }
 
 func (s *space) get(pod string) *corev1.Pod {
