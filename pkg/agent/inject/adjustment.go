@@ -56,7 +56,7 @@ func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 		}
 		by.SocketDir = n.socketDir
 		by.Leased = func(id string) bool { return n.leased != nil && n.leased(id) }
-		granted, err := by.ForInterface(p.Finder, netns, n.ifName, n.info)
+		granted, err := by.ForInterface(p.Finder, netns, n.Interface, n.info)
 		if errors.Is(err, link.ErrNoNetns) {
 			err = fmt.Errorf("%w: mount the node's network namespaces into the agent", err)
 		}
@@ -67,7 +67,7 @@ func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 			err = g.granted(granted, makesSocket(n.info))
 		}
 		if err != nil {
-			return fmt.Errorf("interface %s: %w", n.ifName, err)
+			return fmt.Errorf("interface %s: %w", n.Interface, err)
 		}
 	}
 	return nil
@@ -96,10 +96,10 @@ func (a *adjustment) variables(nics []nic, mounted bool) {
 	var infos []*devinfo.Info
 	for _, n := range nics {
 		infos = append(infos, n.info)
-		if mounted && n.file != nil {
-			a.variable(cdispec.Variable(n.ifName) + "=" + cdispec.InfoFile(n.ifName))
+		if mounted && n.DeviceInfo != nil {
+			a.variable(cdispec.Variable(n.Interface) + "=" + cdispec.InfoFile(n.Interface))
 		}
-		for _, fact := range cdispec.Variables(n.ifName, n.info, func(socket string) string { return reached(a.mounts, socket, n.socketDir) }) {
+		for _, fact := range cdispec.Variables(n.Interface, n.info, func(socket string) string { return reached(a.mounts, socket, n.socketDir) }) {
 			a.variable(fact)
 		}
 	}

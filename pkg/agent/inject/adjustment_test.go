@@ -35,7 +35,7 @@ func all(c *api.Container, others []*api.Mount, userns, staged bool) *adjustment
 	g.directory(cdispec.Mount{Host: "/run/vhost-user/pod-a", Container: "/var/run/vhost-user/a"}, 0o755, false)
 	g.directory(cdispec.Mount{Host: "/run/vhost-user/pod-b", Container: "/var/run/vhost-user/b"}, 0o755, true)
 	g.directory(cdispec.Mount{Host: "/run/vhost-user/pod-c", Container: "/var/run/vhost-user/c"}, 0o773, true)
-	g.variables([]nic{{ifName: "net1", file: []byte("{}")}}, mounted)
+	g.variables([]nic{{networkInfo: networkInfo{Interface: "net1", DeviceInfo: []byte("{}")}}}, mounted)
 	return g
 }
 
@@ -178,7 +178,7 @@ func TestSocketVariableIsThePathInTheContainer(t *testing.T) {
 		for _, m := range test.given {
 			g.mount(m)
 		}
-		g.variables([]nic{{ifName: "net-1", info: declared, socketDir: test.socketDir}}, false)
+		g.variables([]nic{{networkInfo: networkInfo{Interface: "net-1"}, info: declared, socketDir: test.socketDir}}, false)
 		var got []string
 		for _, e := range g.GetEnv() {
 			got = append(got, strings.TrimPrefix(e.Key, "DEVINFO_NET_2D1_")+"="+e.Value)

@@ -25,7 +25,7 @@ func disagreements(env []string, nics []nic) (list []disagreement) {
 			return nil
 		}
 		if address := n.info.Texts()["pci-address"]; address != "" { // of the device, or of the function behind it
-			have, named = append(have, address), append(named, n.ifName+" has "+address)
+			have, named = append(have, address), append(named, n.Interface+" has "+address)
 		}
 	}
 	if have == nil {

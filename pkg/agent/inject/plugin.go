@@ -171,10 +171,10 @@ func (p *Plugin) judge(pod *api.PodSandbox, nics []nic, staged error) verdict {
 	informed := map[string]bool{}
 	var gone []error
 	for _, n := range nics {
-		informed[n.ifName] = n.file != nil || n.byClaim || n.gone != nil
+		informed[n.Interface] = n.DeviceInfo != nil || n.byClaim || n.gone != nil
 		if n.gone != nil {
-			gone = append(gone, fmt.Errorf("interface %s: %w", n.ifName, n.gone))
-			refuse = refuse || slices.Contains(must, n.ifName)
+			gone = append(gone, fmt.Errorf("interface %s: %w", n.Interface, n.gone))
+			refuse = refuse || slices.Contains(must, n.Interface)
 		}
 	}
 	for _, ifName := range must {
@@ -223,8 +223,8 @@ func (p *Plugin) uninformed(ifName, netns string, nics []nic) error {
 	var has []string
 	why := "add the plugin devinfo to its network, or set resourceName in the network"
 	for _, n := range nics {
-		has = append(has, n.ifName)
-		if n.ifName == ifName && n.why != "" {
+		has = append(has, n.Interface)
+		if n.Interface == ifName && n.why != "" {
 			why = n.why
 		}
 	}

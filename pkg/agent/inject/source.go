@@ -42,13 +42,13 @@ func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 			continue
 		}
 		if !n.byClaim {
-			i, err := p.Finder.Interfaces.Interface(netns, n.ifName)
+			i, err := p.Finder.Interfaces.Interface(netns, n.Interface)
 			switch {
 			case errors.Is(err, link.ErrNoInterface), errors.Is(err, link.ErrNoNetns): // a socket, or a device on vfio-pci
 			case err != nil:
 				return nil, err
 			default:
-				n.mac, n.mtu = i.MAC.String(), i.MTU
+				n.MAC, n.MTU = i.MAC.String(), i.MTU
 			}
 		}
 		list = append(list, n)
@@ -72,7 +72,7 @@ func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 		if err != nil {
 			return err
 		}
-		if before, there := found[k.IfName]; ok && (!there || before.adding || !n.adding && before.file == nil && before.gone == nil) {
+		if before, there := found[k.IfName]; ok && (!there || before.adding || !n.adding && before.DeviceInfo == nil && before.gone == nil) {
 			found[k.IfName] = n
 		}
 	}
@@ -81,7 +81,7 @@ func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 
 // entry reads one journal entry and its device-info file. ok is false if the entry is missing or of another boot.
 func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
-	n = nic{network: k.Network, ifName: k.IfName}
+	n.Network, n.Interface = k.Network, k.IfName
 	e, err := j.Get(k)
 	newer, corrupt := (*journal.FormatError)(nil), (*store.CorruptError)(nil)
 	if errors.As(err, &newer) || errors.As(err, &corrupt) {
@@ -105,7 +105,7 @@ func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 		return err == nil && j.Has(e, id, inode)
 	}
 	n.why = e.Reason
-	n.mac, n.mtu = fromResult(e)
+	n.MAC, n.MTU = fromResult(e)
 	if e.File != "" {
 		n.read(e.Dir, e.File, e.Wrote)
 	}
@@ -148,19 +148,19 @@ func (p *Plugin) named(node config.Node, id string, found map[string]nic) error 
 			continue
 		}
 		if !there {
-			n.network, n.ifName = network, ifName
+			n.Network, n.Interface = network, ifName
 		}
-		if n.file == nil && n.gone == nil {
+		if n.DeviceInfo == nil && n.gone == nil {
 			n.read(node.DeviceInfoDir, name, false)
 		}
-		if there || n.file != nil || n.gone != nil { // the file may have been removed after Names listed it
+		if there || n.DeviceInfo != nil || n.gone != nil { // the file may have been removed after Names listed it
 			found[ifName] = n
 		}
 	}
 	return nil
 }
 
-// read sets file, info and gone from the device-info file of the attachment, which must be there only if must is true.
+// read sets DeviceInfo, info and gone from the device-info file, which may be missing unless must is true.
 func (n *nic) read(dir, name string, must bool) {
 	d := store.Open(dir)
 	text, err := d.Read(name)
@@ -171,24 +171,21 @@ func (n *nic) read(dir, name string, must bool) {
 		n.info, err = d.Parse(name, text)
 	}
 	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // a program in the pod may support the version
-		n.file = text
+		n.DeviceInfo = text
 	} else if err != nil {
 		n.info, n.gone = nil, fmt.Errorf("cannot use the device-info file: %w", err)
 	} else {
-		n.file = n.info.Encode() // so that every reader gets the same values as the plugin
+		n.DeviceInfo = n.info.Encode() // so that every reader gets the same values as the plugin
 	}
 }
 
 // nic is one attachment of a pod. A socket and a device on vfio-pci have no kernel interface.
 type nic struct {
-	network, ifName string
-	byClaim         bool   // CDI injects the attachment into the containers that list its claim; the fields below are empty
-	adding          bool   // ADD has not finished; the fields below are empty
-	mac             string // "" if unknown
-	mtu             int    // bytes; 0 if unknown
+	networkInfo
+	byClaim bool // CDI injects the attachment into the containers that list its claim; the other facts are empty
+	adding  bool // ADD has not finished; the other facts are empty
 
-	file []byte        // content of the device-info file; nil if it does not exist
-	info *devinfo.Info // parsed content; also nil if the file has an unknown major version
+	info *devinfo.Info // parsed DeviceInfo; also nil if the file has an unknown major version
 	why  string        // why ADD found no device; "" = it did, or has not recorded the reason
 	gone error         // why the journal entry or the device-info file is missing or unusable; nil = it is not
 
@@ -204,10 +201,10 @@ type nic struct {
 // distinguishes two attachments of a pod to one network.
 type networkInfo struct {
 	Network    string          `json:"network"`
-	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // the device-info file; nil if it does not exist
 	MAC        string          `json:"mac,omitempty"`
-	MTU        int             `json:"mtu,omitempty"`
-	Interface  string          `json:"interface"` // not in KubeVirt's format
+	MTU        int             `json:"mtu,omitempty"` // bytes
+	Interface  string          `json:"interface"`     // not in KubeVirt's format
 }
 
 // networkInfoFile is the name of the file with the information of all networks. It takes precedence over
@@ -227,14 +224,12 @@ func files(nics []nic) map[string][]byte {
 	}
 	list := map[string][]byte{}
 	for _, n := range nics {
-		if n.byClaim || n.gone != nil && n.file == nil {
+		if n.byClaim || n.gone != nil && n.DeviceInfo == nil {
 			continue
 		}
-		all.Interfaces = append(all.Interfaces, networkInfo{
-			Network: n.network, DeviceInfo: n.file, MAC: n.mac, MTU: n.mtu, Interface: n.ifName,
-		})
-		if n.file != nil {
-			list[path.Base(cdispec.InfoFile(n.ifName))] = n.file
+		all.Interfaces = append(all.Interfaces, n.networkInfo)
+		if n.DeviceInfo != nil {
+			list[path.Base(cdispec.InfoFile(n.Interface))] = n.DeviceInfo
 		}
 	}
 	text, _ := json.MarshalIndent(all, "", "  ") // cannot fail, because deviceInfo was parsed from JSON

@@ -145,9 +145,9 @@ func (s stage) recall(sandbox string, nics []nic) {
 		if nics[n].gone == nil {
 			continue
 		}
-		copied, err := os.ReadFile(filepath.Join(s.dir(sandbox), filepath.Base(cdispec.InfoFile(nics[n].ifName))))
+		copied, err := os.ReadFile(filepath.Join(s.dir(sandbox), filepath.Base(cdispec.InfoFile(nics[n].Interface))))
 		if err == nil && len(copied) > 0 {
-			nics[n].file = copied
+			nics[n].DeviceInfo = copied
 		}
 	}
 }
