@@ -41,7 +41,7 @@ func (p *parameters) take(fields map[string]json.RawMessage, wrong *refusals) {
 		}
 		p.values[key] = value
 		if err := capabilities[key].check(value); err != nil {
-			wrong.add(key, fmt.Sprintf("%s %s: %v", key, clip(string(value)), err), "write it as "+capabilities[key].write)
+			wrong.add(key, fmt.Sprintf("%s %.80s: %v", key, value, err), "write it as "+capabilities[key].write)
 		}
 	}
 }

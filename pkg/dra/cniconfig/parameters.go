@@ -49,7 +49,7 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 	}
 	for _, key := range slices.Sorted(maps.Keys(claim.values)) {
 		if !slices.Contains(class.allowedClaimArgs, key) {
-			wrong.add(key, fmt.Sprintf("%s %s: the DeviceClass does not allow claims to set it", key, clip(string(claim.values[key]))),
+			wrong.add(key, fmt.Sprintf("%s %.80s: the DeviceClass does not allow claims to set it", key, claim.values[key]),
 				fmt.Sprintf("remove it, or add it to the DeviceClass: allowedClaimArgs: [%s]", key))
 		}
 	}

@@ -144,7 +144,7 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	for _, key := range slices.Sorted(maps.Keys(params.values)) {
 		supported := slices.ContainsFunc(parsed.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] })
 		if !supported && slices.Contains(params.allowedClaimArgs, key) {
-			wrong.add(key, fmt.Sprintf("%s %s: no plugin of network %s supports it", key, clip(string(params.values[key])), parsed.Name),
+			wrong.add(key, fmt.Sprintf("%s %.80s: no plugin of network %s supports it", key, params.values[key], parsed.Name),
 				fmt.Sprintf(`remove it, or give a plugin "capabilities": {%q: true} in the DeviceClass`, key))
 		}
 	}
@@ -227,12 +227,4 @@ func (r *refusals) keep(one *Refusal) {
 }
 
 // quote quotes a part of the configuration for a message, and shortens it.
-func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }
-
-func clip(s string) string {
-	const longest = 80
-	if r := []rune(s); len(r) > longest {
-		return string(r[:longest]) + "…"
-	}
-	return s
-}
+func quote(s string) string { return fmt.Sprintf("%.80q", s) }
