@@ -61,7 +61,10 @@ func serveOnNode(t *testing.T, variables ...string) {
 	self, err := os.Executable()
 	must(t, err)
 	if _, err := tryOnNode("", "test", "-x", self); err != nil { // the node has a file system of its own
-		self = copyToNode(t, self)
+		data, err := os.ReadFile(self)
+		must(t, err)
+		self = "/run/" + filepath.Base(self)
+		feedOnNode(t, string(data), "sh", "-c", "cat>"+self+"&&chmod 755 "+self)
 	}
 	cmd := nodeCommand(self)
 	cmd.Env = append(os.Environ(), variables...)
@@ -71,18 +74,6 @@ func serveOnNode(t *testing.T, variables ...string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-}
-
-// copyToNode copies a program to the node once, and returns its path there.
-func copyToNode(t *testing.T, program string) (path string) {
-	t.Helper()
-	path = "/run/" + filepath.Base(program)
-	data, err := os.ReadFile(program)
-	must(t, err)
-	if size, err := tryOnNode("", "stat", "-c", "%s", path); err != nil || size != fmt.Sprint(len(data)) {
-		feedOnNode(t, string(data), "sh", "-c", "cat>"+path+"&&chmod 755 "+path)
-	}
-	return path
 }
 
 func needsNode(t *testing.T) {

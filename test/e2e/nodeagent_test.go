@@ -174,14 +174,9 @@ func tryKubectl(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-func kubectlDevinfo(t *testing.T, a *nodeAgent) {
-	var mounts []string
-	// Doctor needs these directories.
-	for name, path := range map[string]string{"cni-conf": "/etc/cni/net.d", "pod-resources": "/var/lib/kubelet/pod-resources"} {
-		mounts = append(mounts, fmt.Sprintf(`{"op": "add", "path": "/spec/template/spec/volumes/-", "value": {"name": %q, "hostPath": {"path": %q}}},
-			{"op": "add", "path": "/spec/template/spec/containers/0/volumeMounts/-", "value": {"name": %[1]q, "mountPath": %[2]q, "readOnly": true}}`, name, path))
-	}
-	a.patch(t, strings.Join(mounts, ", "))
+func kubectlDevinfo(t *testing.T, _ *nodeAgent) {
+	applyWith(t, "devinfo/overlays/metrics", "devinfo/components/doctor") // doctor needs its directories
+	ready(t, agentNamespace, agentName)
 	s := begin(t)
 	s.nad("lan", nicResource, s.macvlan("10.11.91.0/24", map[string]any{"type": "devinfo", "capabilities": capability}))
 	s.lan("from-node", "10.11.99.0/24") // without a resource, so the API does not have the device
