@@ -17,9 +17,9 @@ import (
 // TestChartInstallation installs devinfo-agent with Helm as docs/install.md describes, changes values, and removes
 // everything. bin/helm has the version that test/deploy uses.
 func TestChartInstallation(t *testing.T) {
-	needsKit(t, "they put Multus and device plugins on the node")
+	needsKit(t, "they put Multus on the node")
 	findCard(t)
-	startMultus(t)
+	withMultus(t)
 	onNode(t, append([]string{"rm", "-f"}, agentFiles()...)...) // files of earlier tests
 	before, node := objectsOfOurs(t), listing(t)
 	a := installChart(t, nil)

@@ -19,13 +19,6 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// startMultus puts Multus before the node's CNI network, and runs the device plugin.
-func startMultus(t *testing.T) {
-	t.Helper()
-	withMultus(t)
-	devicePlugin(t, pool{nicResource, []string{cluster.card}, ""})
-}
-
 // withMultus puts Multus before the node's network until the end of the test.
 func withMultus(t *testing.T) {
 	t.Helper()

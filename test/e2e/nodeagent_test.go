@@ -19,7 +19,8 @@ func TestAgentInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")
 	findCard(t)
 	a := installAgent(t, map[string]any{"logFile": nodeLog, "allowedDevices": []string{cluster.card}, "injectDeviceNodes": true})
-	startMultus(t)
+	withMultus(t)
+	devicePlugin(t, pool{nicResource, []string{cluster.card}, ""})
 	userspace(t)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"PluginAndSettingsAreInstalled", installed},
