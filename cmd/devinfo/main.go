@@ -39,8 +39,8 @@ func machine() *plugin.Plugin {
 	node, nodeErr := config.LoadNode(cmp.Or(os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile))
 	log := logger(node)
 	var finder discovery.Finder
-	sys, err := sysfs.Open(node.Sysfs)
-	if err == nil {
+	sys, sysfsErr := sysfs.Open(node.Sysfs)
+	if sysfsErr == nil {
 		kernel := link.NewKernel(sys.Files())
 		finder = discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}
 	}
@@ -49,7 +49,7 @@ func machine() *plugin.Plugin {
 		log.Warn("cannot read the boot ID: treating all journal entries as from this boot", "error", err)
 	}
 	p := plugin.New(node, finder, bootID, os.Stdout, log)
-	p.NodeError = nodeErr
+	p.NodeError, p.SysfsError = nodeErr, sysfsErr
 	p.Journal.SRIOVLocks = journal.SRIOVLocks
 	return p
 }

@@ -26,7 +26,8 @@ type Addition struct {
 	wantCDI  *config.CDI // cdi of the configuration; nil = no spec
 	spec     journal.CDI
 
-	// Entry is the entry that this ADD recorded last, locked; nil = none.
+	// Entry is the entry that this ADD recorded last, locked; nil = none. Before commit it is not nil only if delegates
+	// have run: they are recorded first.
 	Entry *journal.Entry
 	// Ran lists the plugins that this ADD has run and that need a DEL if it fails, and Output is the last one's result.
 	// They are only set if the network has delegates.
@@ -72,7 +73,7 @@ func (a *Addition) Attach() (err error) {
 	if err := a.commit(p); err != nil {
 		return err
 	}
-	a.complete(p)
+	a.extendResult(p)
 	return nil
 }
 
@@ -193,8 +194,8 @@ func (a *Addition) warnOfOrder(device *discovery.Device, info *devinfo.Info) err
 	return nil
 }
 
-// complete adds the device's pciID or socketPath to the CNI result, and a sandboxed interface if Multus needs one.
-func (a *Addition) complete(plan plan) {
+// extendResult adds the device's pciID or socketPath to the CNI result, and a sandboxed interface if Multus needs one.
+func (a *Addition) extendResult(plan plan) {
 	first := a.Result == nil
 	if first {
 		a.Result = result.New(a.Config.CNIVersion)

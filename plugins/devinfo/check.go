@@ -12,9 +12,9 @@ import (
 )
 
 // Check compares the attachment with its journal entry. The device-info file, the device and the interface must be
-// those of ADD; changes of optional facts are warnings. If the journal has no entry, complete fills in the entry that
+// those of ADD; changes of optional facts are warnings. If the journal has no entry, reconstruct fills in the entry that
 // ADD would have written. Check calls first before it compares a living attachment.
-func Check(c *Call, complete func(*Call, *journal.Entry), first func(*journal.Entry) error) error {
+func Check(c *Call, reconstruct func(*Call, *journal.Entry), first func(*journal.Entry) error) error {
 	name, err := c.infoFileName()
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func Check(c *Call, complete func(*Call, *journal.Entry), first func(*journal.En
 	journaled := recorded != nil
 	if !journaled {
 		recorded = &journal.Entry{Key: c.Key}
-		complete(c, recorded)
+		reconstruct(c, recorded)
 	}
 	now := *recorded
 	now.Netns = c.Args.Netns // the runtime's path is current

@@ -11,8 +11,8 @@ import (
 )
 
 // Del undoes ADD according to the journal entry, see package cleanup. It succeeds if the attachment does not exist, and
-// accepts arguments that ADD refuses. If the entry is missing or corrupt, complete fills in what ADD would have written.
-func Del(c *Call, complete func(*Call, *journal.Entry)) error {
+// accepts arguments that ADD refuses. If the entry is missing or corrupt, reconstruct fills in what ADD would have written.
+func Del(c *Call, reconstruct func(*Call, *journal.Entry)) error {
 	if err := ownNetns(c.Args); err != nil { // delegates would look for the pod's interface in the host's namespace
 		c.Plugin.Log.Warn("treating the network namespace as gone", "error", err)
 		c.Args.Netns = ""
@@ -26,7 +26,7 @@ func Del(c *Call, complete func(*Call, *journal.Entry)) error {
 	defer e.Unlock()
 	if e == nil || corrupt {
 		e = cmp.Or(e, &journal.Entry{Key: c.Key})
-		complete(c, e)
+		reconstruct(c, e)
 	}
 	r := c.Removal(e)
 	r.Netns = c.Args.Netns // the runtime's path is current; it is empty if the namespace is gone
@@ -54,8 +54,8 @@ func addNamed(c *Call, r *cleanup.Removal) error {
 	return c.Journal.Alone(named.RemoveFile)
 }
 
-// Complete fills in a missing or corrupt entry as ADD of a network without delegates would have written it.
-func Complete(c *Call, e *journal.Entry) {
+// Reconstruct fills in a missing or corrupt entry as ADD of a network without delegates would have written it.
+func Reconstruct(c *Call, e *journal.Entry) {
 	_, spec, err := c.wantedSpec()
 	if err != nil {
 		c.Log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none

@@ -12,11 +12,11 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// Collect deletes the attachments of this network that the runtime does not list, as DEL does. complete fills in corrupt
+// Collect deletes the attachments of this network that the runtime does not list, as DEL does. reconstruct fills in corrupt
 // entries. A failure does not stop the rest.
 //
 // CRI-O and cnitool pass no list if they know no attachments. Collect then deletes only stale attachments.
-func Collect(c *Call, complete func(*Call, *journal.Entry)) (errs []error) {
+func Collect(c *Call, reconstruct func(*Call, *journal.Entry)) (errs []error) {
 	listed := make(map[types.GCAttachment]bool, len(c.Config.Valid))
 	for _, v := range c.Config.Valid {
 		listed[v] = true
@@ -31,7 +31,7 @@ func Collect(c *Call, complete func(*Call, *journal.Entry)) (errs []error) {
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
 		} else if c.Config.Valid != nil || c.Stale(e) {
-			_, err := c.Cleaner.Collect(key, e, func(e *journal.Entry) { complete(about(c, key), e) })
+			_, err := c.Cleaner.Collect(key, e, func(e *journal.Entry) { reconstruct(about(c, key), e) })
 			errs = append(errs, err)
 		}
 	}

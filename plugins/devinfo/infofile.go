@@ -17,7 +17,8 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// InfoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run.
+// InfoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run. If ADD fails,
+// the file gets its Original of before the delegates (Addition.original), or what a former, live ADD wrote.
 type InfoFile struct {
 	Name string // "" = the attachment has no file
 

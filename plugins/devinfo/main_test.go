@@ -63,11 +63,12 @@ func storyMachine() *plugin.Plugin {
 	links, err := linkhost.New(host)
 	must(err)
 	finder := discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links}
+	var sysfsErr error
 	if node.Sysfs != config.DefaultNode().Sysfs {
-		finder.Sys, _ = sysfs.Open(node.Sysfs)
+		finder.Sys, sysfsErr = sysfs.Open(node.Sysfs)
 	}
 	p := plugin.New(node, finder, os.Getenv(storyBoot), os.Stdout, log)
-	p.NodeError, p.Nodes = nodeErr, storyNodes(host.Sys())
+	p.NodeError, p.SysfsError, p.Nodes = nodeErr, sysfsErr, storyNodes(host.Sys())
 	return p
 }
 

@@ -21,10 +21,12 @@ import (
 	"devinfo-cni.io/pkg/core/safefile"
 )
 
-// Plugin is the plugin on one node.
+// Plugin is the plugin on one node. From its [cleanup.Cleaner] it has the node's settings (Node), the journal, sysfs (Sys)
+// and the log, and what ends an attachment: Removal, Stale, Collect.
 type Plugin struct {
 	*cleanup.Cleaner
-	NodeError error // error from reading the settings; Node has the defaults then
+	NodeError  error // error from reading the settings; Node has the defaults then
+	SysfsError error // error from opening sysfs; Finder is empty then
 
 	Finder discovery.Finder
 	Infos  *store.Dir  // the device-info files
@@ -55,7 +57,7 @@ type Call struct {
 	Key        journal.Key
 	Log        *slog.Logger
 	argsError  error  // why CNI_ARGS cannot be parsed; nil = they can
-	reason     string // last warning of unlessStrict, with its remedy
+	reason     string // last warning of unlessStrict, with its remedy: why an entry has no device
 }
 
 func (p *Plugin) parse(args *Args) (*Call, error) {
@@ -99,8 +101,8 @@ func (c *Call) strict() error {
 		return failure.New(failure.Config, c.NodeError, "correct the file, or remove it to use the defaults")
 	case len(c.Config.Problems) > 0:
 		return c.Config.Problems[0]
-	case c.Finder.Sys == nil:
-		return failure.New(failure.IO, fmt.Errorf("no sysfs at %s", c.Node.Sysfs), "mount it there, or set sysfs in the node settings")
+	case c.SysfsError != nil:
+		return failure.New(failure.IO, c.SysfsError, "mount it there, or set sysfs in the node settings")
 	case c.argsError != nil:
 		return failure.New(failure.Environment, c.argsError, "")
 	}

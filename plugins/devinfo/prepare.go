@@ -109,7 +109,8 @@ func (c *Call) prevResult() (*result.Result, error) {
 	return res, nil
 }
 
-// unlessStrict returns the error if the configuration is strict; otherwise it logs a warning.
+// unlessStrict returns the error if the configuration is strict. Otherwise it logs a warning, and keeps it as the reason
+// why the entry has no device.
 func (c *Call) unlessStrict(err error) error {
 	if err == nil || c.Config.Strict {
 		return err

@@ -258,11 +258,11 @@ func TestOddSysAllowsDEL(t *testing.T) {
 			"empty":      func() error { return os.Mkdir(sys, 0o755) },
 			"unreadable": func() error { return os.Mkdir(sys, 0) },
 		}
-		const none = `1: {"cniVersion":"1.1.0","code":5,"details":"mount it there, or set sysfs in the node settings","msg":"no sysfs at ` + sys + `"}`
+		const none = `1: {"cniVersion":"1.1.0","code":5,"details":"mount it there, or set sysfs in the node settings","msg":"sysfs: `
 		const denied = `1: {"cniVersion":"1.1.0","code":5,"msg":"deviceID: ` + vf + `: readlink ` + sys + `/bus/pci/devices/` + vf + `: permission denied"}`
 		for what, want := range map[string]string{
-			"gone":       none,
-			"a file":     none,
+			"gone":       none + "stat " + sys + `: no such file or directory"}`,
+			"a file":     none + sys + `: not a directory"}`,
 			"empty":      "ok", // the device is missing: a warning, unless the configuration is strict
 			"unreadable": denied,
 		} {

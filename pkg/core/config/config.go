@@ -135,7 +135,7 @@ func Parse(data []byte) (*Config, error) {
 	r.decode("runtimeConfig", &c.Runtime, "an object")
 	r.decode("args", &c.Args, "an object")
 	c.readValid(&r)
-	ours := r.seen
+	ofCNI := r.seen
 	c.readDevice(&r)
 	r.decode("strict", &c.Strict, boolean)
 	r.decode("followLower", &c.FollowLower, boolean)
@@ -143,7 +143,7 @@ func Parse(data []byte) (*Config, error) {
 	c.readDelegates(&r)
 	cdi := c.readCDI(&r)
 	c.Problems = r.problems[:min(most, len(r.problems))]
-	c.noteUnknown("", raw, append(slices.Clone(cniKeys), r.seen[len(ours):]...))
+	c.noteUnknown("", raw, append(slices.Clone(cniKeys), r.seen[len(ofCNI):]...))
 	c.noteUnknown(cdi.prefix, cdi.raw, cdi.seen)
 	return c, nil
 }

@@ -21,7 +21,7 @@ func (s *search) identify() error {
 		s.fromDeviceIDs,
 		func() error { return s.fromInfo("the device-info file", s.target.Existing) },
 		s.fromResult,
-		s.fromInterface,
+		s.fromInterface, // last: classify and Find look for its statement at the end
 	} {
 		if err := source(); err != nil {
 			return err

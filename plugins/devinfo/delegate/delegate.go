@@ -67,7 +67,7 @@ func (d *Delegates) del(c *plugin.Call) error {
 		c.Log.Warn("nothing done: devinfo runs as its own delegate")
 		return nil
 	}
-	return plugin.Del(c, complete)
+	return plugin.Del(c, reconstruct)
 }
 
 // TakeSignals implements [Delegates.Signals] for a process. SIGTERM and SIGINT no longer end the process. SIGPIPE

@@ -11,7 +11,7 @@ func (d *Delegates) check(c *plugin.Call) error {
 	if d.Within == c.Key.String() {
 		return nil
 	}
-	return plugin.Check(c, complete, func(e *journal.Entry) error {
+	return plugin.Check(c, reconstruct, func(e *journal.Entry) error {
 		if len(e.Delegates) == 0 {
 			return nil
 		}
@@ -28,8 +28,8 @@ func (d *Delegates) check(c *plugin.Call) error {
 	})
 }
 
-// complete fills in a missing or corrupt entry as ADD would have written it, with the delegates.
-func complete(c *plugin.Call, e *journal.Entry) {
+// reconstruct fills in a missing or corrupt entry as ADD would have written it, with the delegates.
+func reconstruct(c *plugin.Call, e *journal.Entry) {
 	able := *c.Config
 	able.Delegates = nil
 	for n, delegate := range c.Config.Delegates { // ADD refuses delegates that cannot run, so they have not run
@@ -40,14 +40,14 @@ func complete(c *plugin.Call, e *journal.Entry) {
 		}
 	}
 	e.Delegates, e.CapabilityArgs = able.DelegateConfigs(), capabilityArgs(c)
-	plugin.Complete(c, e)
+	plugin.Reconstruct(c, e)
 }
 
 // gc is GC: it deletes the attachments that the runtime does not list, runs the delegates' GC, and sweeps leftover
 // files. If the runtime passes no list, the delegates' GC does not run, because a delegate might take a missing list
 // for an empty one. A failure does not stop the rest; all errors are reported.
 func (d *Delegates) gc(c *plugin.Call) error {
-	errs := plugin.Collect(c, complete)
+	errs := plugin.Collect(c, reconstruct)
 	if c.Config.Valid != nil && len(c.Config.Delegates) > 0 {
 		n, err := network(c)
 		errs = append(errs, err)
