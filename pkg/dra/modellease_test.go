@@ -151,13 +151,14 @@ func withPorts(text []byte) []byte {
 	return slices.Concat(text, []byte("\n"), files)
 }
 
-// reroute makes the first port an uplink now and then, so that only the second one is offered.
+// reroute makes the first port an uplink now and then, so that only the second one is offered. In the end it is none:
+// otherwise a pod that has got the port would wait for its deletion.
 func (m *model) reroute(host *node) {
 	plain := host.text
 	for n := 0; !m.isOver(); n++ {
 		time.Sleep(m.randomUpTo(2 * time.Minute))
 		host.mu.Lock()
-		if host.text = plain; n%2 == 0 {
+		if host.text = plain; n%2 == 0 && !m.isOver() {
 			host.text = slices.Concat(plain, []byte("-- netlink/uplinks.json --\n[\"p1\"]\n"))
 		}
 		host.mu.Unlock()
