@@ -73,10 +73,10 @@ func Ask(ctx context.Context, socket string) (a Answer, err error) {
 	return a, err
 }
 
-// Memory combines the answers of the kubelet on a socket. A kubelet that has just started does not know all of its pods, so a device
+// Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods, so a device
 // is free only after two answers without it. If the first answers contain no pod, they count only after ten seconds.
 type Memory struct {
-	Socket string
+	Socket string // see [Ask]
 	mu     sync.Mutex
 	given  map[string]string    // reason by device; nil before the first answer that counts
 	missed map[string]time.Time // time of the first answer without the device; the key "" is for the first answer without pods

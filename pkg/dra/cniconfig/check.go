@@ -166,7 +166,7 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	add := func(wrong ...*Refusal) {
 		for _, r := range wrong {
 			same := func(k *Refusal) bool { return k.Rule == r.Rule || strings.HasPrefix(r.Rule, noConfig) } // or a consequence
-			if r == nil || strings.HasPrefix(r.Rule, ofParameters) || strings.Contains(r.Rule, string(fromClass)) {
+			if r == nil || strings.HasPrefix(r.Rule, ofParameters) || strings.HasSuffix(r.Rule, "("+string(fromClass)+")") {
 				continue // checkConfig or CheckClass has reported it
 			}
 			if !slices.ContainsFunc(reported, same) {

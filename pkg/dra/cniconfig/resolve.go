@@ -131,10 +131,11 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	params, wrong := p.parameters(configs)
 	ifName := numbers.next(params.ifName)
 	switch {
-	case several && params.ifName != "" && !strings.Contains(params.ifName, indexMark):
+	case params.ifName == "" && wrong != nil: // it may be one of the mistakes
+	case several && !strings.Contains(params.ifName, indexMark):
 		wrong.add("ifName", fmt.Sprintf("ifName %s: the request may have several devices, and each becomes an interface", quote(params.ifName)),
 			`write `+indexMark+` for the number of the interface, such as "net`+indexMark+`", or use ExactCount with count: 1`)
-	case wrong == nil: // else a missing or long name may be the consequence of a mistake
+	case wrong == nil: // otherwise, decode may have refused it already
 		wrong.keep(checkIfName(ifName))
 	}
 	parsed := params.list
