@@ -124,18 +124,27 @@ func (p *process) start(t *testing.T) {
 	p.running.Stderr = log
 	must(t, p.running.Start())
 	eventually(t, 2*time.Minute, func() error {
-		answer, err := http.Get(p.health)
+		_, err := get(p.health)
 		if err != nil {
 			said, _ := os.ReadFile(p.log)
-			return fmt.Errorf("%w\n%s", err, said)
-		}
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		if answer.StatusCode != http.StatusOK {
-			err = errors.Join(fmt.Errorf("%s: %s", answer.Status, text), err)
+			err = fmt.Errorf("%w\n%s", err, said)
 		}
 		return err
 	})
+}
+
+// get returns an answer over HTTP. It is also part of the error.
+func get(url string) (text string, err error) {
+	answer, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, answer.Status, body)
+	}
+	return string(body), err
 }
 
 func (p *process) kill(t *testing.T) {

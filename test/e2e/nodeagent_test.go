@@ -5,8 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -91,25 +89,15 @@ func (a *nodeAgent) away(t *testing.T) {
 	a.patch(t, `{"op": "add", "path": "/spec/template/spec/nodeSelector/e2e", "value": "nowhere"}`)
 }
 
-// get sends a request to the agent over the network.
-func (a *nodeAgent) get(t *testing.T, path string) (status int, text string) {
-	t.Helper()
-	answer, err := http.Get(a.endpoint + path)
-	must(t, err)
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	must(t, err)
-	return answer.StatusCode, string(body)
-}
-
 // well waits until all components of the agent are healthy.
 func (a *nodeAgent) well(t *testing.T) {
 	t.Helper()
 	eventually(t, limit, func() error {
-		if status, text := a.get(t, "/healthz"); status != http.StatusOK || strings.Contains(text, "[-] ") {
-			return fmt.Errorf("/healthz: %d\n%s", status, text)
+		text, err := get(a.endpoint + "/healthz")
+		if err == nil && strings.Contains(text, "[-] ") {
+			err = fmt.Errorf("/healthz: %s", text)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -125,11 +113,10 @@ func (a *nodeAgent) explain(t *testing.T) {
 
 // installed checks the files that the agent has put on the node, and that it restores them.
 func installed(t *testing.T, a *nodeAgent) {
-	if status, text := a.get(t, "/healthz"); status != http.StatusOK || !strings.Contains(text, "[+] nri") {
-		t.Errorf("/healthz: %d\n%s", status, text)
-	}
-	if status, text := a.get(t, "/metrics"); status != http.StatusOK || !strings.Contains(text, "devinfo_agent_component_healthy") {
-		t.Errorf("/metrics: %d\n%s", status, text)
+	for path, want := range map[string]string{"/healthz": "[+] nri", "/metrics": "devinfo_agent_component_healthy"} {
+		if text, err := get(a.endpoint + path); err != nil || !strings.Contains(text, want) {
+			t.Errorf("%s: %v\n%s", path, err, text)
+		}
 	}
 	if settings := onNode(t, "cat", nodeSettings); settings != a.settings {
 		t.Errorf("%s on the node: %s, want %s", nodeSettings, settings, a.settings)

@@ -124,25 +124,33 @@ func (s *space) attachedAgain(network map[string]any, prefix string) {
 
 // survives checks that a pod stays attached during an outage, that earlier work is finished after it, and that pods
 // can be attached again.
-func (s *space) survives(subnet, prefix string, outage func(*testing.T)) {
-	s.Helper()
-	template := s.template(requests(request("lan", s.class("net1", s.macvlan(subnet, map[string]any{"type": "devinfo", "capabilities": capability})))))
+func survives(t *testing.T, prefix string, outage func(*testing.T)) {
+	t.Helper()
+	needsNode(t)
+	s := begin(t)
+	network := s.macvlan(prefix+"0/24", map[string]any{"type": "devinfo", "capabilities": capability})
+	template := s.template(requests(request("lan", s.class("net1", network))))
 	s.pod("before", template)
 	s.pod("stays", template)
 	s.attached("before", "net0", "lan", "net1", prefix)
 	had := s.attached("stays", "net0", "lan", "net1", prefix)
-	outage(s.T)
+	outage(t)
 	s.delete("before")
 	s.pod("after", template)
 	s.attached("after", "net0", "lan", "net1", prefix)
 	if has := s.attached("stays", "net0", "lan", "net1", prefix); has != had {
-		s.Errorf("the pod that stayed had %s, and has %s", had, has)
+		t.Errorf("the pod that stayed had %s, and has %s", had, has)
 	}
 }
 
-func killAgent(t *testing.T, a *agent) {
-	needsNode(t)
-	begin(t).survives("10.11.30.0/24", "10.11.30.", a.kill)
+func killAgent(t *testing.T, a *agent) { survives(t, "10.11.30.", a.kill) }
+
+func killRuntime(t *testing.T, _ *agent) {
+	survives(t, "10.11.32.", func(t *testing.T) { killOnNode(t, containerRuntime(t)) })
+}
+
+func killKubelet(t *testing.T, _ *agent) {
+	survives(t, "10.11.33.", func(t *testing.T) { killOnNode(t, "kubelet") })
 }
 
 // waits stops the driver. A pod must not start without its network.
@@ -165,14 +173,4 @@ func waits(t *testing.T, a *agent) {
 func containerRuntime(t *testing.T) string {
 	name, _, _ := strings.Cut(onlyNode(t).Status.NodeInfo.ContainerRuntimeVersion, ":")
 	return map[string]string{"containerd": "containerd", "cri-o": "crio"}[name]
-}
-
-func killRuntime(t *testing.T, _ *agent) {
-	needsNode(t)
-	begin(t).survives("10.11.32.0/24", "10.11.32.", func(t *testing.T) { killOnNode(t, containerRuntime(t)) })
-}
-
-func killKubelet(t *testing.T, _ *agent) {
-	needsNode(t)
-	begin(t).survives("10.11.33.0/24", "10.11.33.", func(t *testing.T) { killOnNode(t, "kubelet") })
 }
