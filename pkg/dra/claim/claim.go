@@ -30,16 +30,22 @@ type claim struct {
 	resourceVersion string    // newest resource version that an event has seen; "" = unknown
 	pod             state.Pod // pod that holds the claim
 	forgotten       bool      // the kubelet has unprepared the claim
-	attachError     string    // why an ADD failed; "" = no ADD failed, or the status already contains the error
+
+	// Set by events and by the worker.
+	attachError string // why an ADD failed; "" = no ADD failed, or the status already contains the error
+	neverSaved  bool   // no record has been written to disk yet
+	unsaved     bool   // the record on disk differs from record
+	removed     bool   // the claim is no longer in the table
+	// gatesOpen says for each attachment whether its gate was open when it was last read or written. Whoever needs a
+	// newer answer, such as the start of a sandbox, replaces the map. A read or write that has begun before then still
+	// stores its result, but in the former map, which nobody reads.
+	gatesOpen map[int]bool
 
 	// Set by the worker.
-	gatesOpen   map[int]bool // by attachment: whether its gate was open at the last check
-	neverSaved  bool         // no record has been written to disk yet
-	unsaved     bool         // the record on disk differs from record
-	removed     bool         // the claim is no longer in the table
-	runningStep action       // the step that is running, or none
-	stepSandbox string       // the sandbox of that step
-	sentStatus  []resourceapi.AllocatedDeviceStatus
+	runningStep action // the step that is running, or none
+	stepSandbox string // the sandbox of that step
+
+	sentStatus []resourceapi.AllocatedDeviceStatus // the last status that the API server got; set by [reports]
 
 	// DEL and restore have back-offs of their own, which neither failures of other steps nor events change.
 	failure          retry

@@ -65,6 +65,8 @@ func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 
 // open writes the metadata of attachments, then the CDI specs that let their containers start.
 func (g *gate) open(c *claim, indexes []int) error {
+	var gates map[int]bool
+	g.table.do(func() { gates = c.gatesOpen })
 	for _, n := range indexes {
 		at := &c.record.Attachments[n]
 		if !at.Bare() { // Prepare returned the complete metadata of a bare device
@@ -78,7 +80,7 @@ func (g *gate) open(c *claim, indexes []int) error {
 	}
 	g.table.do(func() {
 		for _, n := range indexes {
-			c.gatesOpen[n] = true
+			gates[n] = true
 		}
 		g.table.notifyWaiters()
 	})

@@ -52,33 +52,25 @@ type observation struct {
 	goal    goal
 	sandbox *sandbox // the sandbox to attach the claim to, or nil
 	view    claimView
+	gates   map[int]bool // the claim's gatesOpen when the gates were read
 }
 
 // observe reads the table, the network namespaces, the gates and the marks of administrators. It decides nothing.
 func (w *worker) observe(c *claim) (seen observation) {
 	w.table.observe(nil, c)
-	var gatesBefore map[int]bool
 	var rdma string
 	w.table.do(func() {
-		seen.record, gatesBefore = c.record, c.gatesOpen
+		seen.record, seen.gates = c.record, c.gatesOpen
 		seen.goal, seen.sandbox = w.table.goalOf(c)
 		seen.view, rdma = w.viewOf(c, seen.goal), w.table.rdmaVariable(c.pod)
 	})
-	open := map[int]bool{}
 	for n, at := range seen.record.Attachments {
-		open[n] = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(seen.record, &at, rdma)
-		seen.view.attachments[n].gateOpen = open[n]
+		seen.view.attachments[n].gateOpen = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(seen.record, &at, rdma)
 	}
 	for n, at := range seen.record.Undeleted {
 		around := &seen.view.undeleted[n]
 		around.cleared = w.steps.records.files.IsCleared(c.uid(), &at)
 		around.deviceInUse = around.deviceInUse || around.retryDue && w.steps.isHeldBare(&at)
-	}
-	if !maps.Equal(open, gatesBefore) {
-		w.table.do(func() {
-			c.gatesOpen = open
-			w.table.notifyWaiters()
-		})
 	}
 	return seen
 }
@@ -143,11 +135,17 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	return fast
 }
 
-// begin marks a step as running if the decision still holds and its lane has room. Otherwise it queues the claim again
-// for later.
+// begin publishes which gates are open, and marks a step as running if the decision still holds and its lane has room.
+// Otherwise it queues the claim again for later.
 func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
+	for n, at := range seen.view.attachments {
+		if seen.gates[n] != at.gateOpen {
+			seen.gates[n] = at.gateOpen
+			w.table.notifyWaiters()
+		}
+	}
 	switch {
 	case s.do == none, s.do == doAdd && w.table.stopping:
 		return 0, false
