@@ -63,20 +63,20 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			f, err := doctor.FactsOf(h.Node, live)
+			e, err := doctor.EvidenceOf(h.Node, live)
 			if err != nil {
 				return err
 			}
-			f.NodeFile, f.Asking = t.nodeProblem, h.build
-			return t.diagnose(f)
+			e.NodeFile, e.Asking = t.nodeProblem, h.build
+			return t.diagnose(e)
 		},
 	}
 	t.placeFlags(cmd, &paths)
 	return cmd
 }
 
-func (t *tool) diagnose(f *doctor.Evidence) error {
-	findings := doctor.Diagnose(f)
+func (t *tool) diagnose(e *doctor.Evidence) error {
+	findings := doctor.Diagnose(e)
 	err := t.print(map[string]any{"answers": findings}, func(w io.Writer) {
 		for _, a := range findings {
 			line := a.Text

@@ -89,14 +89,14 @@ func probes() []probe {
 	return []probe{
 		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
 		{"leases", "", leases, is("cni-dra-driver has a record of each claim with a lease")},
-		{"holders", "", holders, func(f *Evidence) string { return Count(len(f.VFs), "VF") + ", none with two holders" }},
+		{"holders", "", holders, func(e *Evidence) string { return Count(len(e.VFs), "VF") + ", none with two holders" }},
 		{"leftovers", "", leftovers, is("no free VF has a VLAN, trust or MAC address of an earlier pod")},
 		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
 		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
 		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
 		{"settings", "", settings, is("the node settings can be used")},
-		{"networks", "the network configurations", networks, func(f *Evidence) string {
-			return Count(len(f.Live.Networks), "network configuration") + " with devinfo, no problem"
+		{"networks", "the network configurations", networks, func(e *Evidence) string {
+			return Count(len(e.Live.Networks), "network configuration") + " with devinfo, no problem"
 		}},
 		{"directories", "the directories of CNI and CDI", directories, is("the directories of CNI and CDI exist")},
 		{"runtime", "NRI", runtime, is("the container runtime offers NRI")},
@@ -106,16 +106,16 @@ func probes() []probe {
 }
 
 // Diagnose returns the findings of all checks, in order.
-func Diagnose(f *Evidence) (all []Finding) {
+func Diagnose(e *Evidence) (all []Finding) {
 	for _, c := range probes() {
 		var list findings
-		if c.live != "" && f.Live == nil {
+		if c.live != "" && e.Live == nil {
 			list.unseen(c.live)
 		} else {
-			c.look(f, &list)
+			c.look(e, &list)
 		}
 		if len(list) == 0 && c.well != nil {
-			if text := c.well(f); text != "" {
+			if text := c.well(e); text != "" {
 				list.add(OK, text, "")
 			}
 		}
@@ -135,8 +135,8 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// FactsOf returns the evidence of a node. live is nil if the capture has no live facts.
-func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
+// EvidenceOf returns the evidence of a node. live is nil if the capture has no live facts.
+func EvidenceOf(n *node.Node, live *Live) (*Evidence, error) {
 	list, err := n.Attachments()
 	if err != nil {
 		return nil, err
@@ -146,14 +146,14 @@ func FactsOf(n *node.Node, live *Live) (*Evidence, error) {
 	if err := cmp.Or(offerErr, unrecordedErr); err != nil {
 		return nil, err
 	}
-	f := &Evidence{
+	e := &Evidence{
 		Attachments: list, Unrecorded: unrecorded, Offer: offer,
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
-	if len(f.Unrecorded) > 0 && !n.SeesDriver() {
-		f.Unseen, f.Unrecorded = len(f.Unrecorded), nil
+	if len(e.Unrecorded) > 0 && !n.SeesDriver() {
+		e.Unseen, e.Unrecorded = len(e.Unrecorded), nil
 	}
-	return f, f.devicesOf(n)
+	return e, e.devicesOf(n)
 }
 
 // devicesOf adds VFs and vDPA devices, with the settings that netlink reports.

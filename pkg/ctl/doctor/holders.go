@@ -10,12 +10,12 @@ import (
 	"devinfo-cni.io/pkg/ctl/node"
 )
 
-func attachments(f *Evidence, list *findings) {
-	if f.driverAway() && slices.ContainsFunc(f.Attachments, func(a node.Attachment) bool { return a.Claim != "" }) {
+func attachments(e *Evidence, list *findings) {
+	if e.driverAway() && slices.ContainsFunc(e.Attachments, func(a node.Attachment) bool { return a.Claim != "" }) {
 		list.add(Error, "cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating",
 			"start it: kubectl get pods -A -o wide -l app.kubernetes.io/name=cni-dra-driver lists its pods; its log says why it ends")
 	}
-	for _, a := range f.Attachments {
+	for _, a := range e.Attachments {
 		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
 		level := levelOf(a)
 		switch level {
@@ -54,8 +54,8 @@ func levelOf(a node.Attachment) Level {
 }
 
 // leases reports the leases that nobody will end.
-func leases(f *Evidence, list *findings) {
-	for _, c := range f.Unrecorded {
+func leases(e *Evidence, list *findings) {
+	for _, c := range e.Unrecorded {
 		why, remedy := "has no record of the claim in "+c.Driver, c.Of.EndCommand()
 		if c.Aside != "" {
 			why, remedy = "could not read its record and has set it aside as "+c.Aside, "delete its pods, detach what they leave, and remove that file"
@@ -126,8 +126,8 @@ func quarrel(a, b hold) bool {
 	return a.pod != b.pod || plugin && b.by == "DRA" || a.by == "DRA" && strings.HasPrefix(b.by, "device plugin")
 }
 
-func holders(f *Evidence, list *findings) {
-	all := f.holds()
+func holders(e *Evidence, list *findings) {
+	all := e.holds()
 	for _, device := range slices.Sorted(maps.Keys(all)) {
 		for n, a := range all[device] {
 			rest := all[device][n+1:]

@@ -24,16 +24,16 @@ var setsMAC = []string{
 
 // leftovers finds settings of earlier pods on free VFs, which PFs report in IFLA_VF_INFO (rtnl_fill_vfinfo in
 // net/core/rtnetlink.c). A MAC address counts only for the drivers in setsMAC, and if another free VF of the PF has none.
-func leftovers(f *Evidence, list *findings) {
-	held, bare := f.holds(), map[string]bool{}
-	f.spoilt(held, list)
-	if f.unsettled(list) {
+func leftovers(e *Evidence, list *findings) {
+	held, bare := e.holds(), map[string]bool{}
+	e.spoilt(held, list)
+	if e.unsettled(list) {
 		return
 	}
-	for _, v := range f.VFs {
+	for _, v := range e.VFs {
 		bare[v.PF] = bare[v.PF] || v.Known && v.MAC == "" && len(held[v.Address]) == 0
 	}
-	for _, v := range f.VFs {
+	for _, v := range e.VFs {
 		if len(held[v.Address]) > 0 || !v.Known {
 			continue
 		}
@@ -84,12 +84,12 @@ func (e *Evidence) unsettled(list *findings) bool {
 // addresses finds VFs with one MAC. The switch in a NIC forwards a frame by its MAC to one of its VFs (such as esw_add_uc_addr
 // in drivers/net/ethernet/mellanox/mlx5/core/eswitch.c). A bond of a pod gives all its ports one MAC
 // (bond_enslave in drivers/net/bonding/bond_main.c, unless fail_over_mac is set), so that its VFs must be of different PFs.
-func addresses(f *Evidence, list *findings) {
-	if f.unsettled(list) {
+func addresses(e *Evidence, list *findings) {
+	if e.unsettled(list) {
 		return
 	}
-	held, by := f.holds(), map[string][]VF{}
-	for _, v := range f.VFs {
+	held, by := e.holds(), map[string][]VF{}
+	for _, v := range e.VFs {
 		if v.MAC != "" {
 			by[v.MAC] = append(by[v.MAC], v)
 		}
@@ -122,14 +122,14 @@ func podOf(holds []hold) (pod string) {
 
 // drivers finds devices without a driver. The kernel binds a VF to a loaded driver unless sriov_drivers_autoprobe of its PF
 // is 0 (pci_device_can_probe in drivers/pci/pci-driver.c), and a vDPA device when a driver is loaded (drivers/vdpa/vdpa.c).
-func drivers(f *Evidence, list *findings) {
-	for _, v := range f.VFs {
+func drivers(e *Evidence, list *findings) {
+	for _, v := range e.VFs {
 		if v.Driver == "" {
 			list.add(Warning, v.Address+": the VF has no driver", fmt.Sprintf("load the module of its driver and bind it: "+
 				"echo 1 > /sys/bus/pci/devices/%s/sriov_drivers_autoprobe; echo %s > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci", v.PF, v.Address))
 		}
 	}
-	for _, v := range f.VDPAs {
+	for _, v := range e.VDPAs {
 		if v.Driver == "" {
 			list.add(Warning, v.VDPA+": the vDPA device has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface; "+
 				"if vhost_vdpa is loaded: echo "+v.VDPA+" > /sys/bus/vdpa/drivers/vhost_vdpa/bind")
