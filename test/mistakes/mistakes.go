@@ -115,7 +115,7 @@ func Prepare(claim *resourceapi.ResourceClaim) error {
 		if n.DeviceKeys == nil {
 			continue
 		}
-		_, _, err = binding.Bind(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, n.DeviceKeys)
+		_, _, err = binding.Configure(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, n.DeviceKeys)
 	}
 	return err
 }

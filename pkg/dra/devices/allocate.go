@@ -166,7 +166,7 @@ func configure(n *cniconfig.Network) error {
 	if n.Driver != "" { // with a userspace driver the device has no interface
 		device.IfName = ""
 	}
-	list, deviceID, err := binding.Bind(n.List, device, inventory.Sharing(Published(n.NodeDevice)), n.DeviceKeys)
+	list, deviceID, err := binding.Configure(n.List, device, inventory.Sharing(Published(n.NodeDevice)), n.DeviceKeys)
 	if err != nil {
 		return err
 	}

@@ -24,10 +24,10 @@ import (
 
 type plugin map[string]json.RawMessage
 
-// Bind writes a device into a configuration list. as is the way in which the device is offered. keys are the keys that
+// Configure writes a device into a configuration list. as is the way in which the device is offered. keys are the keys that
 // get the device; nil selects the default key of each plugin. The result deviceID is the capability argument (CNI
 // CONVENTIONS.md), or "" if no plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
-func Bind(list json.RawMessage, d inventory.Device, as inventory.SharingMode, keys cniconfig.DeviceKeys) (bound json.RawMessage, deviceID string, err error) {
+func Configure(list json.RawMessage, d inventory.Device, as inventory.SharingMode, keys cniconfig.DeviceKeys) (configured json.RawMessage, deviceID string, err error) {
 	var fields map[string]json.RawMessage
 	var confs []plugin
 	_ = json.Unmarshal(list, &fields) // cniconfig has checked the list

@@ -52,7 +52,7 @@ func bind(t *testing.T, device string, how cniconfig.DeviceKeys, plugins ...stri
 		t.Fatalf("no device %s", device)
 	}
 	list := `{"cniVersion":"1.0.0","name":"net","plugins":[` + strings.Join(plugins, ",") + `]}`
-	got, deviceID, err := binding.Bind([]byte(list), d.Device, d.as, how)
+	got, deviceID, err := binding.Configure([]byte(list), d.Device, d.as, how)
 	if err != nil {
 		return "", "", err
 	}
