@@ -185,7 +185,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 				var log bytes.Buffer
 				r.options.Log = slog.New(slog.NewTextHandler(&log, nil))
 				opens := 0
-				r.step = func(name string) {
+				r.reached = func(name string) {
 					if name == "gate open" {
 						opens++
 					}

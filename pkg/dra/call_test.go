@@ -189,10 +189,10 @@ func (r *rig) withLockCheck(locks func()) claim.Options {
 		ask("claims")
 		return r.options.List(ctx, namespace)
 	}
-	o.Step = func(name string) {
+	o.Reached = func(name string) {
 		ask("write or exec")
-		if r.options.Step != nil {
-			r.options.Step(name)
+		if r.options.Reached != nil {
+			r.options.Reached(name)
 		}
 	}
 	o.Devices.Lineage = func(device string) ([]sysfs.Object, error) { ask("lineage"); return r.options.Devices.Lineage(device) }

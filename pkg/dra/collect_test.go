@@ -151,7 +151,7 @@ func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
 			}()
 			time.Sleep(time.Millisecond) // until Prepare has added the claim to the table
 		})
-		r.step = func(name string) {
+		r.reached = func(name string) {
 			if name == "forgotten" {
 				meet()
 			}

@@ -51,7 +51,7 @@ func runVictim() {
 	o.Devices.Journal = journalIn(d.Dir, o.BootID)
 	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each run has the same steps
 	var steps atomic.Int32
-	o.Step = func(name string) {
+	o.Reached = func(name string) {
 		if int(steps.Add(1)) == d.KillAt {
 			fmt.Println("killed after:", name)
 			check(restoretest.Open(d.Dir).Between(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }))

@@ -206,7 +206,7 @@ func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
 // expectRDMAAtOpening fails the test if a gate is opened while an open gate of the pod does not list the RDMA devices of
 // all open gates. devices maps the ends of gates' names to their devices.
 func (r *rig) expectRDMAAtOpening(devices map[string]string) {
-	r.step = func(name string) {
+	r.reached = func(name string) {
 		if name != "gate open" {
 			return
 		}

@@ -133,7 +133,7 @@ func TestDriverIsReadyOnlyWithRoomForAClaim(t *testing.T) {
 // recordSnapshots returns the records on disk after each step, by name of the step.
 func (r *rig) recordSnapshots() map[string]map[string][]byte {
 	all := map[string]map[string][]byte{}
-	r.step = func(step string) {
+	r.reached = func(step string) {
 		all[step] = map[string][]byte{}
 		for _, name := range r.files("state") {
 			if data, err := os.ReadFile(filepath.Join(r.options.StateDir, name)); err == nil {
@@ -159,7 +159,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 		if len(records["undeleted"]) != 1 || len(records["deleted again"]) != 1 {
 			t.Fatalf("records of %d steps", len(records))
 		}
-		r.step = nil
+		r.reached = nil
 		for step, files := range records {
 			for name, record := range files {
 				must(t, os.WriteFile(filepath.Join(r.options.StateDir, name), record, 0o600))

@@ -39,7 +39,7 @@ type rig struct {
 	// registry has the metrics of agent.
 	registry *prometheus.Registry
 	stop     func()            // stops agent
-	step     func(name string) // see claim.Options
+	reached  func(name string) // see claim.Options
 	// runtimeWaits is the container runtime's time limit for a call. The default of runtimes is 2 s; it is
 	// longer in tests with real time.
 	runtimeWaits time.Duration
@@ -118,7 +118,7 @@ func fileIsNetns(path string) error {
 // start stops the running agent, if any, and starts another, until the test ends.
 func (r *rig) start() *dra.Agent {
 	r.t.Helper()
-	r.options.Step = r.step
+	r.options.Reached = r.reached
 	agent := r.newAgent()
 	agent.SetMetadata(r.metadataWriter)
 	r.run(agent, func() {})

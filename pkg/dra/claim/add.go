@@ -117,7 +117,7 @@ func (s *steps) addNetwork(uid string, at *state.Attachment) (err error) {
 		return nodeError(err)
 	}
 	at.Result, err = s.cni.add(key(uid, at), at)
-	s.step("exec ADD")
+	s.reached("exec ADD")
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	}
 	dir, name := infoFile(at)
 	err := dir.Write(name, info.Encode())
-	s.step("device-info file")
+	s.reached("device-info file")
 	return info.Encode(), err
 }
 
@@ -228,6 +228,6 @@ func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMess
 }
 
 // key returns the name of an attachment's cache directory.
-func key(claim string, at *state.Attachment) string {
-	return claim + "@" + at.IfName + "@" + at.Sandbox
+func key(uid string, at *state.Attachment) string {
+	return uid + "@" + at.IfName + "@" + at.Sandbox
 }

@@ -125,8 +125,8 @@ func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 
 func (c *claim) uid() string { return string(c.ref.UID) }
 
-func newRecord(claim *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
-	record := &state.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), Pod: pod, Shared: metav1.GetControllerOf(claim) == nil}
+func newRecord(asked *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
+	record := &state.Claim{Namespace: asked.Namespace, Name: asked.Name, UID: string(asked.UID), Pod: pod, Shared: metav1.GetControllerOf(asked) == nil}
 	for _, n := range networks {
 		record.Attachments = append(record.Attachments, n.Attachment)
 	}
@@ -155,12 +155,12 @@ func isOlder(a, b string) bool {
 }
 
 // isAllocated reports whether the record has exactly the devices of this driver that are allocated to the claim.
-func isAllocated(record *state.Claim, claim *resourceapi.ResourceClaim, driver string) bool {
-	if claim.Status.Allocation == nil {
+func isAllocated(record *state.Claim, now *resourceapi.ResourceClaim, driver string) bool {
+	if now.Status.Allocation == nil {
 		return false
 	}
 	n := 0
-	for _, r := range claim.Status.Allocation.Devices.Results {
+	for _, r := range now.Status.Allocation.Devices.Results {
 		has := func(at state.Attachment) bool {
 			return at.Request == r.Request && at.Pool == r.Pool && at.Device == r.Device && ptr.Equal(at.ShareID, (*string)(r.ShareID))
 		}
@@ -180,7 +180,7 @@ type records struct {
 	files   *state.Store
 	reports *reports
 	node    *devices.Node
-	step    func(name string)
+	reached func(name string)
 	log     *slog.Logger
 }
 
@@ -210,7 +210,7 @@ func (r *records) put(c *claim, record *state.Claim, name string) error {
 	if err := r.files.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
-	r.step(name)
+	r.reached(name)
 	r.setRecord(c, record, true)
 	return nil
 }

@@ -36,8 +36,8 @@ func (s *steps) delete(c *claim, indexes []int) {
 }
 
 // detach runs DEL with the configuration of ADD, then removes the device-info file and the cache directory.
-func (s *steps) detach(claim string, at *state.Attachment) error {
-	key := key(claim, at)
+func (s *steps) detach(uid string, at *state.Attachment) error {
+	key := key(uid, at)
 	netns, gone := at.Netns, ""
 	switch {
 	case at.BootID != s.bootID: // the path may belong to another namespace now, and the reboot has reset the devices
@@ -47,7 +47,7 @@ func (s *steps) detach(claim string, at *state.Attachment) error {
 	}
 	began := time.Now()
 	err := s.cni.del(key, at, netns, gone)
-	s.step("exec DEL")
+	s.reached("exec DEL")
 	s.metrics.exec("DEL", time.Since(began), err)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 		if err == nil {
 			err = s.releaseLeases(record, at)
 		}
-		s.step("restored")
+		s.reached("restored")
 		if err == nil {
 			at.Reset(at.Error)
 			s.table.do(func() { delete(c.delBackOff, n) })

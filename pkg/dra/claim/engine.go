@@ -34,7 +34,7 @@ type Options struct {
 	Gate     string // path of cni-dra-gate on the host; the program keeps containers of other sandboxes out
 	HostRoot string // root directory of CNI plugins; "" = the root of this process
 	BootID   string // boot ID of the kernel, from [journal.BootID]
-	// Devices configures the devices of the node. New sets its Driver, StateDir, BootID, Metrics, Log and Step.
+	// Devices configures the devices of the node. New sets its Driver, StateDir, BootID, Metrics, Log and Reached.
 	Devices devices.Options
 
 	Netns     func(path string) error      // normally [link.CheckNetns]
@@ -43,13 +43,13 @@ type Options struct {
 	// [status.Retry] reports true for the error.
 	Status func(context.Context, status.Report) error
 	// Read reads a claim from the API server. It returns nil if no claim has this name and UID.
-	Read func(ctx context.Context, claim kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
+	Read func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
 	// List reads the claims of a namespace.
 	List   func(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error)
 	Notify func(Notice)
 
 	Exec    invoke.Exec       // runs CNI plugins; nil = run them with package cniexec
-	Step    func(name string) // called after each write and each plugin, for tests; nil = not called
+	Reached func(name string) // called after each write and each plugin, for tests; nil = not called
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 }
@@ -107,8 +107,8 @@ func New(o Options) (*Engine, error) {
 	o.DelMinRetryTime = cmp.Or(o.DelMinRetryTime, DefaultDelMinRetryTime)
 	o.UndeletedEvery = cmp.Or(o.UndeletedEvery, DefaultUndeletedEvery)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
-	if o.Step == nil {
-		o.Step = func(string) {}
+	if o.Reached == nil {
+		o.Reached = func(string) {}
 	}
 	kind := o.Driver + "/claim"
 	if err := cdispec.CheckKind(kind); err != nil {
@@ -120,20 +120,20 @@ func New(o Options) (*Engine, error) {
 	}
 	t := newTable(o.Netns, o.BootID)
 	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
-	o.Devices.Metrics, o.Devices.Log, o.Devices.Step = o.Metrics, o.Log, o.Step
+	o.Devices.Metrics, o.Devices.Log, o.Devices.Reached = o.Metrics, o.Log, o.Reached
 	e := &Engine{Options: o, Node: devices.New(o.Devices, t), table: t}
 	e.metrics = newMetrics(o.Metrics, e.Census)
 	e.reports = newReports(o.Driver, o.Status, t, o.Log)
-	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, step: o.Step, log: o.Log}
+	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
 	e.gate = &gate{
 		table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node, hook: o.Gate, hostRoot: o.HostRoot,
-		unexposed: o.Unexposed, step: o.Step, log: o.Log,
+		unexposed: o.Unexposed, reached: o.Reached, log: o.Log,
 	}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
 	e.steps = &steps{
 		table: t, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
 		cni:     plugins{exec: o.Exec, hostRoot: o.HostRoot, binDirs: o.CNIBinDirs, cacheDir: o.CacheDir, log: o.Log},
-		retries: o.Retries, bootID: o.BootID, deviceInfoDir: o.DeviceInfoDir, step: o.Step, log: o.Log,
+		retries: o.Retries, bootID: o.BootID, deviceInfoDir: o.DeviceInfoDir, reached: o.Reached, log: o.Log,
 	}
 	e.worker = &worker{table: t, steps: e.steps, delMaxFailures: o.DelMaxFailures, log: o.Log}
 	if err := e.records.load(); err != nil {

@@ -40,7 +40,7 @@ type gate struct {
 	hook       string // path of cni-dra-gate on the host
 	hostRoot   string
 	unexposed  func(root, dir string) error
-	step       func(name string)
+	reached    func(name string)
 	log        *slog.Logger
 }
 
@@ -106,7 +106,7 @@ func (g *gate) writeMetadata(c *claim, request string) error {
 	if err != nil {
 		return fmt.Errorf("claim %s, request %s: write device metadata: %w", c.ref, request, err)
 	}
-	g.step("metadata")
+	g.reached("metadata")
 	return nil
 }
 
@@ -153,7 +153,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if err := g.writeSpec(c, g.file(c.record, at), spec); err != nil {
 		return err
 	}
-	g.step("gate open")
+	g.reached("gate open")
 	return nil
 }
 
@@ -226,7 +226,7 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	if err != nil {
 		return fmt.Errorf("remove the CDI spec: %w", err)
 	}
-	g.step("gate closed")
+	g.reached("gate closed")
 	return nil
 }
 

@@ -17,31 +17,31 @@ import (
 // Prepare records a claim and returns its devices. It rejects claims that cannot be attached. It runs no CNI
 // plugin, because the network namespace does not exist yet. If the claim was allocated again with the same UID,
 // Prepare first removes its old record.
-func (e *Engine) Prepare(ctx context.Context, claim *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
+func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
-	if old := e.forgetReallocated(claim); old != nil {
+	if old := e.forgetReallocated(asked); old != nil {
 		if err := e.unprepare(ctx, old); err != nil {
 			return nil, err
 		}
 	}
 	var former *state.Claim
 	e.table.do(func() {
-		if c := e.table.claims[string(claim.UID)]; c != nil {
+		if c := e.table.claims[string(asked.UID)]; c != nil {
 			former = c.record
 		}
 	})
-	own, err := e.Node.Allocated(ctx, claim, former)
+	own, err := e.Node.Allocated(ctx, asked, former)
 	if err != nil {
 		return nil, err
 	}
 	// Wait for the claim's worker, because it may be retrying a DEL that was given up.
 	if err := e.table.waitFor(ctx, func() (bool, error) {
-		c := e.table.claims[string(claim.UID)]
+		c := e.table.claims[string(asked.UID)]
 		return c == nil || !c.record.Unprepared() || c.runningStep == none, nil
 	}); err != nil {
 		return nil, err
 	}
-	c, err := e.addClaim(ctx, claim, own)
+	c, err := e.addClaim(ctx, asked, own)
 	if err != nil {
 		return nil, err
 	}

@@ -116,14 +116,14 @@ func (p *plugins) removeDir(key string) error { return os.RemoveAll(p.dir(key)) 
 func (p *plugins) dir(key string) string { return filepath.Join(p.cacheDir, key) }
 
 // cniArgs returns the CNI_ARGS of Kubernetes runtimes, in their order, and the name of the claim.
-func cniArgs(sb Sandbox, claim string) [][2]string {
+func cniArgs(sb Sandbox, claimName string) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", sb.Pod.Namespace},
 		{"K8S_POD_NAME", sb.Pod.Name},
 		{"K8S_POD_INFRA_CONTAINER_ID", sb.ID},
 		{"K8S_POD_UID", string(sb.Pod.UID)},
-		{pod.ClaimArg, claim},
+		{pod.ClaimArg, claimName},
 	}
 }
 

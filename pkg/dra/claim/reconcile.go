@@ -15,7 +15,7 @@ type goal struct {
 type want string
 
 const (
-	keep   want = "keep"   // no change, because no sandbox is known and none has ended
+	keep   want = "keep"   // no change: it has no sandbox, or one on the host's network, and none has ended
 	attach want = "attach" // attach it to a sandbox
 	detach want = "detach" // its sandbox has ended, or attaching it failed
 	forget want = "forget" // the kubelet has unprepared it
@@ -133,11 +133,27 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 		needs[need] = append(needs[need], n)
 	}
 	has := func(do action) bool { return needs[do] != nil }
+	for _, next := range order(record, g, now, has) {
+		if next.when {
+			return step{do: next.do, at: needs[next.do]}
+		}
+	}
+	if has(wait) || has(doAdd) || has(waitToRetry) || !now.mayRetry {
+		return step{do: wait}
+	}
+	return step{}
+}
+
+// candidate is a step of a claim and whether it may run now.
+type candidate struct {
+	do   action
+	when bool
+}
+
+// order returns the steps of a claim, the most urgent first. README.md shows their order.
+func order(record *state.Claim, g goal, now claimView, has func(action) bool) []candidate {
 	done := !record.Owes() && g.want == forget || len(record.Attachments)+len(record.Undeleted) == 0
-	for _, next := range []struct {
-		do   action
-		when bool
-	}{
+	return []candidate{
 		{doGiveUp, now.mayRetry && has(doGiveUp)},
 		{doDel, has(doDel)},
 		{doRestore, has(doRestore)},
@@ -150,13 +166,5 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 		{doAdd, now.mayRetry && has(doAdd) && !has(wait)},
 		{doMarkReported, now.mayRetry && record.StatusOwed && now.reported && !now.unsaved},
 		{doDelAgain, has(doDelAgain)}, // the claim may be waiting for the device that this releases
-	} {
-		if next.when {
-			return step{do: next.do, at: needs[next.do]}
-		}
 	}
-	if has(wait) || has(doAdd) || has(waitToRetry) || !now.mayRetry {
-		return step{do: wait}
-	}
-	return step{}
 }

@@ -245,8 +245,17 @@ func diagram() string {
 	return "```mermaid\nstateDiagram-v2\n    " + strings.Join(edges, "\n    ") + "\n```\n"
 }
 
+// asList returns the order of the steps as in README.md.
+func asList() string {
+	var names []string
+	for _, next := range order(&state.Claim{}, goal{}, claimView{}, func(action) bool { return false }) {
+		names = append(names, string(next.do))
+	}
+	return "\n    " + strings.Join(names, ", ") + "\n"
+}
+
 func TestReadmeShowsRules(t *testing.T) {
-	difftest.Contains(t, difftest.Read(t, "README.md"), asTable(), diagram())
+	difftest.Contains(t, difftest.Read(t, "README.md"), asTable(), diagram(), asList())
 }
 
 // A step may fail after the goal has changed. Unprepare must not return the error of a save for Prepare.

@@ -21,8 +21,8 @@ func budget(ctx context.Context) (context.Context, context.CancelFunc) {
 // StartSandbox attaches a pod to the networks of its claims, except those that are attached late. It runs no plugin and
 // opens no gate itself: it registers the sandbox, which changes the goal of the claims to attach, and wakes their
 // workers. A worker opens the gate of each network at the end of its ADD (steps.recordAdd). StartSandbox waits until
-// the gates are open, and the runtime creates the containers after it returns. If it returns an error, the runtime removes the sandbox, and the engine
-// detaches it when its plugins have exited.
+// the gates are open, and the runtime creates the containers after it returns. If it returns an error, the runtime
+// removes the sandbox, and the engine detaches it when its plugins have exited.
 func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
 	began := time.Now()
 	ctx, cancel := budget(ctx)

@@ -25,7 +25,7 @@ type steps struct {
 	retries       Retries
 	bootID        string
 	deviceInfoDir string
-	step          func(name string)
+	reached       func(name string)
 	log           *slog.Logger
 }
 
@@ -140,7 +140,7 @@ func (s *steps) forget(c *claim) error {
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
-	s.step("forgotten")
+	s.reached("forgotten")
 	s.records.drop(c, left)
 	return nil
 }

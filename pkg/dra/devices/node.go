@@ -60,7 +60,7 @@ type Options struct {
 
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
-	Step    func(name string) // called after each write to a device; nil = not called
+	Reached func(name string) // called after each write to a device; nil = not called
 }
 
 // Inventory configures which devices of the node are offered.
@@ -123,8 +123,8 @@ const never = time.Duration(math.MaxInt64)
 
 // New returns a Node of the devices that claims hold.
 func New(o Options, claims Claims) *Node {
-	if o.Step == nil {
-		o.Step = func(string) {}
+	if o.Reached == nil {
+		o.Reached = func(string) {}
 	}
 	n := &Node{Options: o, claims: claims, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
 	n.Leases.node = n

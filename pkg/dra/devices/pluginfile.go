@@ -79,6 +79,6 @@ func (n *Node) WritePluginFile(at *state.Attachment) error {
 		}
 	}
 	err = dir.Write(name, []byte(content))
-	n.Step("device plugin's file")
+	n.Reached("device plugin's file")
 	return err
 }

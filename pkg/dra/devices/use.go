@@ -90,7 +90,7 @@ func (n *Node) Bind(at *state.Attachment) error {
 		return nil
 	}
 	err := n.Custody.Bind(snapshot, at.Driver)
-	n.Step("bound")
+	n.Reached("bound")
 	if err != nil {
 		return fmt.Errorf("device %s: driver: %s: %w", at.Device, at.Driver, err)
 	}
