@@ -96,50 +96,12 @@ func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []c
 	return networks
 }
 
-// example is the claim in the document of the Device Configuration API, as the API server returns it after
-// allocation. It uses "exactly" of resource.k8s.io/v1. The test inserts API group and kind.
-const example = `
-metadata: {name: macvlan-eth0-attachment, namespace: default}
-spec:
-  devices:
-    requests:
-    - name: macvlan-eth0
-      exactly: {deviceClassName: cni.networking.x-k8s.io, allocationMode: ExactCount, count: 1}
-status:
-  allocation:
-    devices:
-      config:
-      - opaque:
-          driver: cni.dra.networking.x-k8s.io
-          parameters:
-            apiVersion: GROUP/v1alpha1
-            kind: KIND
-            ifName: "net1"
-            config:
-              cniVersion: 1.0.0
-              name: macvlan-eth0
-              plugins:
-              - type: macvlan
-                master: eth0
-                mode: bridge
-                ipam:
-                  type: host-local
-                  ranges:
-                  - - subnet: 10.10.1.0/24
-        requests:
-        - macvlan-eth0
-        source: FromClaim
-      results:
-      - {device: cni, driver: cni.dra.networking.x-k8s.io, pool: kind-worker, request: macvlan-eth0}
-  reservedFor:
-  - {name: demo-a, resource: pods, uid: 680f0a77-8d0b-4e21-8599-62581e335ed6}
-`
-
 func TestAPIExampleIsAcceptedInBothGroupsAndKinds(t *testing.T) {
 	want := []cniconfig.Network{{Attachment: state.Attachment{
 		Request: "macvlan-eth0", Pool: "kind-worker", Device: "cni", IfName: "net1", Network: "macvlan-eth0", CNIVersion: "1.0.0", Phase: state.Prepared,
 		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),
 	}}}
+	example := difftest.Read(t, "testdata/example.yaml")
 	for _, group := range []string{"cni.networking.x-k8s.io", "cni.dra.networking.x-k8s.io"} {
 		for _, kind := range []string{"CNI", "CNIConfig"} {
 			c := &resourceapi.ResourceClaim{}

@@ -19,41 +19,6 @@ func ours() cniconfig.Network {
 	}}
 }
 
-func TestConfigAndNameComeFromClassOrClaim(t *testing.T) {
-	classOnly := cniconfig.Policy{Driver: driver}
-	other := ours()
-	other.IfName = "uplink"
-	for _, test := range []struct {
-		name    string
-		policy  cniconfig.Policy
-		configs []string
-		want    cniconfig.Network
-	}{
-		{"both from the class", classOnly, []string{"class " + with(`"ifName":"net1","config":`+macvlan)}, ours()},
-		{"the name from the claim", classOnly, []string{"class " + with(`"config":`+macvlan), "claim " + with(`"ifName":"net1"`)}, ours()},
-		{"the claim's name goes first", classOnly, []string{"class " + with(`"ifName":"net1","config":`+macvlan), "claim " + with(`"ifName":"uplink"`)}, other},
-		{"null and empty are not given", classOnly, []string{"class " + with(`"ifName":"net1","config":`+macvlan), "claim " + with(`"ifName":"net1","config":null`)}, ours()},
-		{"both from the claim", node, []string{"claim " + with(`"ifName":"net1","config":`+macvlan)}, ours()},
-		{"the name from the class", node, []string{"class " + with(`"ifName":"net1"`), "claim " + with(`"ifName":"","config":`+macvlan)}, ours()},
-		{"white space", node, []string{"claim " + with("\n \"ifName\" : \"net1\",\n\t\"config\": "+strings.ReplaceAll(macvlan, ",", " ,\n"))}, ours()},
-	} {
-		difftest.Same(t, test.name, resolve(t, claim(t, test.configs...), test.policy), []cniconfig.Network{test.want})
-	}
-}
-
-func TestSinglePluginBecomesList(t *testing.T) {
-	c := claim(t, "class "+with(`"ifName":"net1","config":{"type":"bridge", "name":"br","cniVersion":"0.4.0"}`))
-	want := ours()
-	want.Network, want.CNIVersion = "br", "0.4.0"
-	want.List = json.RawMessage(`{"cniVersion":"0.4.0","name":"br","plugins":[{"type":"bridge","name":"br","cniVersion":"0.4.0"}]}`)
-	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{want})
-}
-
-func TestTheHighestCommonVersionOfCniVersionsIsUsed(t *testing.T) {
-	c := claim(t, "class "+with(`"ifName":"net1","config":{"cniVersions":["0.4.0","1.1.0","9.0.0"],"name":"a","plugins":[{"type":"bridge"}]}`))
-	difftest.Equal(t, resolve(t, c, node)[0].CNIVersion, "1.1.0")
-}
-
 func TestDevicesOfOtherDriversAreIgnored(t *testing.T) {
 	c := claim(t, "class "+with(`"ifName":"net1","config":`+macvlan))
 	configure(t, c, "claim", `not ours, and no JSON`)
