@@ -1,6 +1,9 @@
 package inventory_test
 
 import (
+	"cmp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -8,116 +11,86 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // The PFs of the host igb-sriov, a VF of each, and rules for all devices.
 const (
 	pf0, pf1 = "pci-0000-01-00-0", "pci-0000-41-00-0"
 	vf0, vf1 = "pci-0000-01-10-0", "pci-0000-41-10-0"
+	nic      = "pci-0000-00-03-0" // of virtio-vm
 
 	shareAll = "devices: [{select: 'true', sharing: shared}]"
 	giveAll  = "devices: [{select: 'true', sharing: exclusive}]"
 )
 
-// changed returns the host igb-sriov with other links.
-func changed(t *testing.T, uplinks []string, masters map[string]string, more ...link.InterfaceRecord) inventory.Host {
+// words are the abbreviations of testdata.
+var words = strings.NewReplacer("PF0", pf0, "PF1", pf1, "VF0", vf0, "VF1", vf1, "FUNCTION", function, "NIC", nic, "PORT", "devx-pci--0000-3a3b-3a00-2e0--p1",
+	"GIVE", "{select: 'true', sharing: exclusive}", "SHARE", "{select: 'true', sharing: shared}",
+	"USED", "uplink eth4, vlan eth3.7 on eth3, use eth2 has the address 10.1.2.3/24, use eth3.7 has a route to 10.9.0.0/16")
+
+// changed returns the host igb-sriov, or first "host virtio-vm" or "ports 2 of ice", with changes: "lost eth1", "uplink eth1",
+// "use eth2 has a route", "bond bond0", "vlan eth1.7 on eth1", "port eth1 of bond0", "without interfaces".
+func changed(t testing.TB, changes string) inventory.Host {
 	t.Helper()
-	h := host(t, capturetest.Text(t, "igb-sriov"))
-	h.Uplinks = uplinks
-	h.Links = append(h.Links, more...)
-	for n, l := range h.Links {
-		h.Links[n].Master = masters[l.Name]
+	text := capturetest.Text(t, "igb-sriov")
+	h := host(t, text)
+	h.Uplinks = nil
+	for _, change := range strings.Split(changes, ", ") {
+		what, rest, _ := strings.Cut(change, " ")
+		name, more, _ := strings.Cut(rest, " ")
+		_, other, _ := strings.Cut(more, " ")
+		switch what {
+		case "unchanged":
+		case "host":
+			text = capturetest.Text(t, name)
+			h = host(t, text)
+			h.Uplinks = nil
+		case "lost":
+			h = host(t, capturetest.Without(text, name))
+			h.Uplinks = nil
+		case "ports":
+			n, err := strconv.Atoi(name)
+			must(t, err)
+			h = host(t, capturetest.Ports(other, n))
+			h.Uplinks, h.Uses = []string{}, map[string]string{}
+		case "without":
+			h.Links = nil
+		case "uplink":
+			h.Uplinks = append(h.Uplinks, name)
+		case "use":
+			if h.Uses == nil {
+				h.Uses = map[string]string{}
+			}
+			h.Uses[name] = more
+		case "port":
+			h.Links[slices.IndexFunc(h.Links, func(l link.InterfaceRecord) bool { return l.Name == name })].Master = other
+		default:
+			h.Links = append(h.Links, link.InterfaceRecord{Name: name, Link: other, Info: link.LinkInfo{Kind: what}, MTU: 1500})
+		}
 	}
 	return h
 }
 
-func of(kind, name, lower string) link.InterfaceRecord {
-	return link.InterfaceRecord{Name: name, Link: lower, Info: link.LinkInfo{Kind: kind}, MTU: 1500}
+func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
+	goldentest.Lines(t, "testdata/decided.txt", func(line string) []string {
+		part := strings.Split(words.Replace(line), " | ")
+		decisions := inventory.Decide(read(t, changed(t, part[1])), rules(t, "devices: ["+part[2]+"]"), input())
+		return []string{cmp.Or(decision(t, decisions, part[0]).Why, "offered")}
+	})
 }
 
-// A rule for many devices excludes devices that the host uses, unless the rule includes them explicitly.
-func TestDevicesThatHostNeedsAreNotOffered(t *testing.T) {
-	const remedy = "; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse"
-	const onDemand = "devices: [{select: 'true', sharing: exclusive, allowHostUse: true}]"
-	used := changed(t, []string{"eth4"}, nil, of("vlan", "eth3.7", "eth3"))
-	used.Uses = map[string]string{"eth2": "has the address 10.1.2.3/24", "eth3.7": "has a route to 10.9.0.0/16"}
-	for name, test := range map[string]struct {
-		host          inventory.Host
-		configuration string
-		device        string
-		why           string // "" = it is offered
-	}{
-		"its uplink, exclusive": {
-			changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], sharing: exclusive}]", pf1, "the host needs it: eth1 has a default route",
-		},
-		"its uplink, shared by a rule that does not name it": {
-			changed(t, []string{"eth1"}, nil), shareAll, pf1, "the host needs it: eth1 has a default route; to share it, list it in ifNames or pciAddresses",
-		},
-		"its uplink, shared by name":    {changed(t, []string{"eth1"}, nil), "devices: [{ifNames: [eth1], sharing: shared}]", pf1, ""},
-		"its uplink, shared by address": {changed(t, []string{"eth1"}, nil), "devices: [{pciAddresses: ['0000:41:00.0'], sharing: shared}]", pf1, ""},
-		"another PF":                    {changed(t, []string{"eth1"}, nil), shareAll, pf0, ""},
-		"a VF of the uplink":            {changed(t, []string{"eth0"}, nil), giveAll, vf0, ""},
-		"a VF that is the uplink":       {changed(t, []string{"eth2"}, nil), giveAll, vf0, "the host needs it: eth2 has a default route"},
-		"the PF of a VF that is the uplink": {
-			changed(t, []string{"eth2"}, nil), giveAll, pf0, "the host needs it: eth2 has a default route; " + vf0 + " is on " + pf0,
-		},
-		"a bond that is the uplink": {
-			changed(t, []string{"bond0"}, nil, of("bond", "bond0", "")), shareAll, "net-bond0",
-			"the host needs it: bond0 has a default route; to share it, list it in ifNames or pciAddresses",
-		},
-		"a bond, exclusive":  {changed(t, nil, nil, of("bond", "bond0", "")), giveAll, "net-bond0", "a bond cannot be exclusive"},
-		"a bond":             {changed(t, nil, nil, of("bond", "bond0", "")), shareAll, "net-bond0", ""},
-		"a port of a bond":   {changed(t, []string{"bond0"}, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), giveAll, pf1, "eth1 is a port of bond0"},
-		"a VF in a bond":     {changed(t, nil, map[string]string{"eth2": "bond0"}, of("bond", "bond0", "")), giveAll, vf0, "eth2 is a port of bond0"},
-		"a bond in a bridge": {changed(t, []string{"br0"}, map[string]string{"bond0": "br0"}, of("bond", "bond0", ""), of("bridge", "br0", "")), shareAll, "net-bond0", "bond0 is a port of br0"},
-		"the NIC below a VLAN": {
-			changed(t, []string{"eth1.7"}, nil, of("vlan", "eth1.7", "eth1")), shareAll, pf1,
-			"the host needs it: eth1 is below eth1.7, and eth1.7 has a default route; to share it, list it in ifNames or pciAddresses",
-		},
-		"a VF on the OVS that is the uplink": {
-			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
-			giveAll, vf0, "eth2 is a port of ovs-system",
-		},
-		"the PF of such a VF": {
-			changed(t, []string{"br-ex"}, map[string]string{"eth2": "ovs-system"}, of("openvswitch", "br-ex", ""), of("openvswitch", "ovs-system", "")),
-			giveAll, pf0, "the host needs it: eth2 is a port of br-ex, and br-ex has a default route; " + vf0 + " is on " + pf0,
-		},
-		"a function of ice with an SF": {
-			host(t, capturetest.Ports("ice", 2)), giveAll, function, "it has devx-pci--0000-3a3b-3a00-2e0--p1 on it, which would lose their parent",
-		},
-		"an SF of ice": {host(t, capturetest.Ports("ice", 2)), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", ""},
-		"a function whose other port is the uplink": {
-			ports(t, 2, "p2", ""), giveAll, function, "its other port is in use: p2 has a default route",
-		},
-		"a function whose other port has an address": {
-			ports(t, 2, "", "p2"), giveAll, function, "the host uses it: p2 has the address 10.1.2.3/24" + remedy,
-		},
-		"the port of an uplink's function":    {ports(t, 2, "p1", ""), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", ""},
-		"the further port of a function":      {ports(t, 2, "", ""), giveAll, "devx-pci--0000-3a3b-3a00-2e0--p1", function + ", another port of its function, is offered"},
-		"an OVS bridge":                       {changed(t, nil, nil, of("openvswitch", "br-int", "")), shareAll, "net-br-int", ""},
-		"a PF with VFs":                       {changed(t, nil, nil), giveAll, pf1, "it has 2 devices on it, which would lose their parent"},
-		"a VF, shared":                        {changed(t, nil, nil), shareAll, vf0, "a vf cannot be shared"},
-		"what the host uses, by select":       {used, giveAll, vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
-		"by PF":                               {used, "devices: [{pfNames: [eth0], sharing: exclusive}]", vf0, "the host uses it: eth2 has the address 10.1.2.3/24" + remedy},
-		"by what is on it":                    {used, giveAll, "pci-0000-01-10-2", "the host uses it: eth3 is below eth3.7, and eth3.7 has a route to 10.9.0.0/16" + remedy},
-		"a device that is idle":               {used, giveAll, vf1, ""},
-		"by name":                             {used, "devices: [{ifNames: [eth2], sharing: exclusive}]", vf0, ""},
-		"by address":                          {used, "devices: [{pciAddresses: ['0000:01:10.0'], sharing: exclusive}]", vf0, ""},
-		"on demand":                           {used, onDemand, vf0, ""},
-		"not on demand, with a default route": {used, onDemand, "pci-0000-01-10-4", "the host needs it: eth4 has a default route"},
-		"what nobody names":                   {changed(t, nil, nil), "devices: [{drivers: [igbvf], sharing: exclusive}]", pf0, "no rule selects it"},
-		"what an expression fails of": {
-			changed(t, nil, nil), `devices: [{select: 'device.attributes["devinfo-cni.io"].vfIndex < 2', sharing: exclusive}]`, pf0,
-			"no rule selects it; devices[0].select: no such key: vfIndex",
-		},
-	} {
-		decisions := inventory.Decide(read(t, test.host), rules(t, test.configuration), input())
-		difftest.Same(t, name, decision(t, decisions, test.device).Why, test.why)
-	}
+func TestBusyDeviceKeepsItsDriver(t *testing.T) {
+	goldentest.Lines(t, "testdata/busy.txt", func(line string) []string {
+		device, changes, _ := strings.Cut(words.Replace(line), " | ")
+		why, err := inventory.Busy(changed(t, changes), device)
+		must(t, err)
+		return []string{cmp.Or(why, "free")}
+	})
 }
 
 func TestOvsSystemIsNotADevice(t *testing.T) {
-	for _, d := range read(t, changed(t, nil, nil, of("openvswitch", "ovs-system", ""))) {
+	for _, d := range read(t, changed(t, "openvswitch ovs-system")) {
 		if d.IfName == "ovs-system" {
 			t.Errorf("%+v", d)
 		}
@@ -129,7 +102,7 @@ func TestFirstMatchingRuleApplies(t *testing.T) {
 - {pfNames: [eth1], sharing: exclusive, attributes: {physicalNetwork: blue}}
 - {drivers: [igbvf], select: 'device.attributes["devinfo-cni.io"].vfIndex == 0', sharing: exclusive, attributes: {physicalNetwork: red, example.com/rack: 7, fast: true}}
 `
-	list := pool(t, changed(t, nil, nil), configuration)
+	list := pool(t, changed(t, "unchanged"), configuration)
 	networks := map[string]string{}
 	for name, d := range inventory.PublishedIn(list) {
 		networks[name] = *d.Attributes["devinfo-cni.io/physicalNetwork"].StringValue
@@ -143,7 +116,7 @@ func TestFirstMatchingRuleApplies(t *testing.T) {
 
 // The taint makes the scheduler wait. Devices that claims hold get no taint.
 func TestDevicesWithUnknownAllocationAreTainted(t *testing.T) {
-	devices := read(t, changed(t, nil, nil))
+	devices := read(t, changed(t, "unchanged"))
 	configuration := rules(t, everything)
 	s := input()
 	before := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), nil))
@@ -162,7 +135,7 @@ func TestPFWithoutCarrierTaintsItsDevices(t *testing.T) {
 		flags   []string
 		tainted bool
 	}{"up": {[]string{"UP"}, false}, "no carrier": {[]string{"NO-CARRIER", "UP"}, true}, "down": {nil, false}} {
-		h := changed(t, nil, nil)
+		h := changed(t, "unchanged")
 		for n, l := range h.Links {
 			if l.Name == "eth1" {
 				h.Links[n].Flags = test.flags
@@ -222,7 +195,7 @@ func TestFunctionsOnUIOAreNotOffered(t *testing.T) {
 		"vfio-pci": "", "mlx5_vfio_pci": "",
 		"igb_uio": "it is on igb_uio" + remedy, "uio_pci_generic": "it is on uio_pci_generic" + remedy,
 	} {
-		devices := read(t, changed(t, nil, nil))
+		devices := read(t, changed(t, "unchanged"))
 		for n := range devices {
 			if devices[n].Name == "pci-0000-01-10-6" {
 				devices[n].Driver = driver

@@ -15,20 +15,6 @@ import (
 
 const function = "pci-0000-3b-00-0" // of [capturetest.Ports]
 
-// ports returns a host with a NIC of n ports, one of which has the default route, or an address.
-func ports(t *testing.T, n int, uplink, used string) inventory.Host {
-	t.Helper()
-	h := host(t, capturetest.Ports("mlx4_core", n))
-	h.Uplinks, h.Uses = []string{}, map[string]string{}
-	if uplink != "" {
-		h.Uplinks = append(h.Uplinks, uplink)
-	}
-	if used != "" {
-		h.Uses[used] = "has the address 10.1.2.3/24"
-	}
-	return h
-}
-
 // The states of a port.
 const (
 	free      = "free"

@@ -2,6 +2,7 @@ package inventory_test
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // The holder of a device also has the devices on it and its parents. This does not depend on rules, because a PF in
@@ -70,53 +72,22 @@ func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 // A device that claims hold keeps its published state, regardless of changes to rules and host, but no further claim
 // gets it if it is no longer offered. The rule of an exclusive device depends on the interface that it had.
 func TestHeldDeviceIsTaintedWhenNotOffered(t *testing.T) {
-	const (
-		nic    = "pci-0000-00-03-0" // eth0
-		byName = "devices: [{ifNames: [eth0], sharing: exclusive}]"
-		shared = "devices: [{ifNames: [eth1], sharing: shared}]"
-	)
-	igb, text := host(t, capturetest.Text(t, "igb-sriov")), capturetest.Text(t, "virtio-vm")
-	vm := func(uplinks ...string) inventory.Host { h := host(t, text); h.Uplinks = uplinks; return h }
-	port, away := vm(), host(t, capturetest.Without(text, "eth0"))
-	for n, l := range port.Links {
-		if l.Name == "eth0" {
-			port.Links[n].Master = "bond0"
-		}
-	}
-	away.Uplinks = nil
-	before := inventory.PublishedIn(slices.Concat(pool(t, igb, shared), pool(t, vm(), byName)))
-	for name, test := range map[string]struct {
-		device     string
-		host       inventory.Host
-		rules, why string // why begins the reason; "" = it is offered
-	}{
-		"shared":                {pf1, igb, shared, ""},
-		"shared, no rule":       {pf1, igb, "devices: [{ifNames: [eth0], sharing: shared}]", "no rule selects it"},
-		"shared, exclusive now": {pf1, igb, "devices: [{ifNames: [eth1], sharing: exclusive}]", "pods share it"},
-		"shared, a bond's port": {pf1, changed(t, nil, map[string]string{"eth1": "bond0"}, of("bond", "bond0", "")), shared, "eth1 is a port of bond0"},
-		"shared, default route": {pf1, changed(t, []string{"eth1"}, nil), shareAll, "the host needs it"},
-		"exclusive":             {nic, vm(), byName, ""},
-		"in the pod":            {nic, away, byName, ""},
-		"by select":             {nic, away, `devices: [{select: 'device.attributes["devinfo-cni.io"].ifName == "eth0"', sharing: exclusive}]`, ""},
-		"no rule":               {nic, vm(), "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
-		"no rule, in a pod":     {nic, away, "devices: [{ifNames: [eth9], sharing: exclusive}]", "no rule selects it"},
-		"shared now":            {nic, vm(), "devices: [{ifNames: [eth0], sharing: shared}]", "it is exclusive to a claim"},
-		"a bond's port":         {nic, port, byName, "eth0 is a port of bond0"},
-		"default route":         {nic, vm("eth0"), byName, "the host needs it: eth0 has a default route"},
-	} {
-		s := input()
-		s.Ours = inventory.Published{test.device: before[test.device]}
-		decisions := inventory.Decide(read(t, test.host), rules(t, test.rules), s)
-		if got := decision(t, decisions, test.device).Why; !strings.HasPrefix(got, test.why) || got != "" && test.why == "" {
-			t.Errorf("%s: got %q", name, got)
-		}
-		now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours))[test.device]
-		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (test.why != "") {
-			t.Errorf("%s: taints %v", name, now.Taints)
+	before := inventory.PublishedIn(slices.Concat(pool(t, changed(t, "unchanged"), "devices: [{ifNames: [eth1], sharing: shared}]"),
+		pool(t, changed(t, "host virtio-vm"), "devices: [{ifNames: [eth0], sharing: exclusive}]")))
+	goldentest.Lines(t, "testdata/held.txt", func(line string) []string {
+		part := strings.Split(words.Replace(line), " | ")
+		device, s := part[0], input()
+		s.Ours = inventory.Published{device: before[device]}
+		decisions := inventory.Decide(read(t, changed(t, part[1])), rules(t, "devices: ["+part[2]+"]"), s)
+		why := decision(t, decisions, device).Why
+		now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours))[device]
+		if tainted := len(now.Taints) == 1 && now.Taints[0].Key == inventory.TaintNotOffered; tainted != (why != "") {
+			t.Errorf("%s: taints %v", line, now.Taints)
 		}
 		now.Taints = nil
-		difftest.Same(t, name+": it does not stay as it was", describe(now), describe(before[test.device]))
-	}
+		difftest.Same(t, line+": it does not stay as it was", describe(now), describe(before[device]))
+		return []string{cmp.Or(why, "offered")}
+	})
 }
 
 // The kernel moves an interface back under the name that it had in the pod.
@@ -147,36 +118,4 @@ func interfaces(t *testing.T, text []byte) map[string]string {
 		}
 	}
 	return all
-}
-
-// vf0 is 0000:01:10.0 with interface eth2.
-func TestBusyDeviceKeepsItsDriver(t *testing.T) {
-	plain := func() inventory.Host { return changed(t, []string{"eth1"}, nil) }
-	away := plain()
-	away.Links = nil // as if it were in a pod
-	used := plain()
-	used.Uses = map[string]string{"eth2": "has the address 10.1.2.3/24"}
-	for name, test := range map[string]struct {
-		host   inventory.Host
-		device string
-		why    string // "" = it is free
-	}{
-		"free":                 {plain(), vf0, ""},
-		"on vfio-pci already":  {plain(), "pci-0000-01-10-6", ""},
-		"uplink":               {changed(t, []string{"eth2"}, nil), vf0, "the host needs it: eth2 has a default route"},
-		"PF with VFs":          {plain(), pf0, "it has 4 devices on it, which would lose their parent"},
-		"port":                 {changed(t, nil, map[string]string{"eth2": "bond0"}), vf0, "eth2 is a port of bond0"},
-		"VLAN":                 {changed(t, nil, nil, of("vlan", "eth2.7", "eth2")), vf0, "eth2.7 is on eth2"},
-		"in another namespace": {away, vf0, "it has no interface in the host network namespace; it is probably in another one"},
-		"gone":                 {plain(), "pci-0000-09-00-0", "the node has lost it"},
-		"address":              {used, vf0, "the host uses it: eth2 has the address 10.1.2.3/24"},
-		"a port is used":       {ports(t, 2, "", "p2"), function, "the host uses it: p2 has the address 10.1.2.3/24"},
-		"a port is an uplink":  {ports(t, 2, "p2", ""), function, "its other port is in use: p2 has a default route"},
-		"several ports":        {ports(t, 2, "", ""), function, "it has several ports, which would all lose their driver"},
-		"maybe another port":   {ports(t, 1, "", ""), function, "it may have another port, in another network namespace, which would lose its driver"},
-	} {
-		if why, err := inventory.Busy(test.host, test.device); err != nil || why != test.why {
-			t.Errorf("%s: got %q, %v", name, why, err)
-		}
-	}
 }
