@@ -2,6 +2,7 @@ package metadata_test
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 var (
@@ -105,103 +107,21 @@ func TestDataHasAtMost10KiB(t *testing.T) {
 	}
 }
 
-// attributes returns the attributes on a captured host, and the warnings.
-func attributes(t *testing.T, host string, info *devinfo.Info) (map[string]any, []string) {
-	t.Helper()
-	var warnings []string
-	got := metadata.Attributes(info, sysfs.New(capturetest.Load(t, host).Sys()), func(s string) { warnings = append(warnings, s) })
-	plain := map[string]any{}
-	for name, value := range got {
-		switch {
-		case value.StringValue != nil && value.IntValue == nil:
-			plain[name] = *value.StringValue
-		case value.IntValue != nil && value.StringValue == nil:
-			plain[name] = int(*value.IntValue)
-		case value.StringValues != nil:
-			plain[name] = value.StringValues
-		default:
-			t.Errorf("%s is no string, no number and no list of strings: %v", name, value)
-		}
-		if _, id, _ := strings.Cut(name, "/"); len(id) > resourceapi.DeviceMaxIDLength {
-			t.Errorf("the API takes no name as long as %s", id)
-		}
-	}
-	return plain, warnings
-}
-
 func TestAttributesComeFromDeviceInfoAndSysfs(t *testing.T) {
-	for name, test := range map[string]struct {
-		host string
-		info devinfo.Info
-		want map[string]any
-	}{
-		"VF": {"igb-sriov", devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{
-			Address: "0000:41:10.0", PFAddress: "0000:41:00.0", RDMADevice: "rxe0,rxe1", Representor: "pf1vf0", VhostNet: "/dev/vhost-net",
-		}}, map[string]any{
-			"resource.kubernetes.io/pciBusID": "0000:41:10.0", "resource.kubernetes.io/pcieRoot": "pci0000:40", "resource.kubernetes.io/numaNode": 1,
-			"devinfo-cni.io/type": "pci", "devinfo-cni.io/pfPCIBusID": "0000:41:00.0", "devinfo-cni.io/rdmaDevice": "rxe0,rxe1", "devinfo-cni.io/rdmaDevices": []string{"rxe0", "rxe1"},
-			"devinfo-cni.io/representor": "pf1vf0", "devinfo-cni.io/vhostNet": "/dev/vhost-net",
-		}},
-		"without a NUMA node": {"virtio-vm", devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:00:03.0"}}, map[string]any{
-			"resource.kubernetes.io/pciBusID": "0000:00:03.0", "resource.kubernetes.io/pcieRoot": "pci0000:00", "devinfo-cni.io/type": "pci",
-		}},
-		"in capitals": {"mlx5-legacy", devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3B:00.2", PFAddress: "0000:3B:00.0"}}, map[string]any{
-			"resource.kubernetes.io/pciBusID": "0000:3b:00.2", "resource.kubernetes.io/pcieRoot": "pci0000:3a", "resource.kubernetes.io/numaNode": 0,
-			"devinfo-cni.io/type": "pci", "devinfo-cni.io/pfPCIBusID": "0000:3b:00.0",
-		}},
-		"not of this host": {"virtio-vm", devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:99:00.0"}}, map[string]any{
-			"resource.kubernetes.io/pciBusID": "0000:99:00.0", "devinfo-cni.io/type": "pci",
-		}},
-		"vDPA": {"vdpa-vf", devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{
-			ParentDevice: "vdpa0", Driver: "vhost", Path: "/dev/vhost-vdpa-0", Address: "0000:41:00.0", PFAddress: "0000:01:00.0", Representor: "eth0_0",
-		}}, map[string]any{
-			"resource.kubernetes.io/pciBusID": "0000:41:00.0", "resource.kubernetes.io/pcieRoot": "pci0000:40", "resource.kubernetes.io/numaNode": 1,
-			"devinfo-cni.io/type": "vdpa", "devinfo-cni.io/pfPCIBusID": "0000:01:00.0", "devinfo-cni.io/representor": "eth0_0",
-			"devinfo-cni.io/vdpaParent": "vdpa0", "devinfo-cni.io/vdpaDriver": "vhost", "devinfo-cni.io/devicePath": "/dev/vhost-vdpa-0",
-		}},
-		"vhost-user": {"virtio-vm", devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "server", Path: "/run/s"}}, map[string]any{
-			"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "server", "devinfo-cni.io/socketPath": "/run/s", "vhost-user-path": "/run/s",
-		}},
-		"memif": {"virtio-vm", devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "slave", Mode: "ip", Path: "/run/s"}}, map[string]any{
-			"devinfo-cni.io/type": "memif", "devinfo-cni.io/memifRole": "slave", "devinfo-cni.io/memifMode": "ip", "devinfo-cni.io/socketPath": "/run/s",
-		}},
-		"without its map": {"virtio-vm", devinfo.Info{Type: devinfo.TypePCI}, map[string]any{"devinfo-cni.io/type": "pci"}},
-	} {
-		got, warnings := attributes(t, test.host, &test.info)
-		difftest.Same(t, name, got, test.want)
-		difftest.Same(t, name+": warnings", warnings, []string(nil))
-	}
-}
-
-func TestFieldsBeyondAPILimitsAreLeftOutWithWarning(t *testing.T) {
-	socket := "/" + strings.Repeat("s", resourceapi.DeviceAttributeMaxValueLength)
-	for name, test := range map[string]struct {
-		info    devinfo.Info
-		want    map[string]any
-		warning []string // parts of the warnings
-	}{
-		"65 bytes": {devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: socket}},
-			map[string]any{"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "client"},
-			[]string{"attribute devinfo-cni.io/socketPath is left out: \"" + socket + "\" has 65 bytes, at most 64 are allowed"}},
-		"64 bytes": {devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: socket[:64]}},
-			map[string]any{"devinfo-cni.io/type": "vhost-user", "devinfo-cni.io/vhostUserMode": "client", "devinfo-cni.io/socketPath": socket[:64], "vhost-user-path": socket[:64]}, nil},
-		"many RDMA devices": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{RDMADevice: strings.Repeat("mlx5_0,", 10) + "mlx5_1"}},
-			map[string]any{"devinfo-cni.io/type": "pci", "devinfo-cni.io/rdmaDevices": append(slices.Repeat([]string{"mlx5_0"}, 10), "mlx5_1")},
-			[]string{"attribute devinfo-cni.io/rdmaDevice is left out: "}},
-		"no address": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "3b:00.2", PFAddress: "x"}},
-			map[string]any{"devinfo-cni.io/type": "pci"}, []string{`pciBusID is left out: "3b:00.2"`, `pfPCIBusID is left out: "x"`}},
-		"domain of five digits": {devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "10000:e1:00.1"}},
-			map[string]any{"devinfo-cni.io/type": "pci", "resource.kubernetes.io/numaNode": 0}, []string{"10000:e1:00.1", "10000:e1:00.1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, warnings := attributes(t, "vmd", &test.info)
-			difftest.Equal(t, got, test.want)
-			if len(warnings) != len(test.warning) {
-				t.Fatalf("warnings %q, want %q", warnings, test.warning)
+	goldentest.Lines(t, "testdata/attributes.txt", func(line string) (all []string) {
+		host, text, _ := strings.Cut(line, " ")
+		info, err := devinfo.Parse([]byte(text))
+		difftest.Must(t, err)
+		warn := func(warning string) { all = append(all, warning) }
+		got := metadata.Attributes(info, sysfs.New(capturetest.Load(t, host).Sys()), warn)
+		for _, name := range slices.Sorted(maps.Keys(got)) {
+			if _, id, _ := strings.Cut(name, "/"); len(id) > resourceapi.DeviceMaxIDLength {
+				t.Errorf("the API takes no name as long as %s", id)
 			}
-			for n := range warnings {
-				difftest.Contains(t, warnings[n], test.warning[n])
-			}
-		})
-	}
+			value, err := json.Marshal(got[name])
+			difftest.Must(t, err)
+			all = append(all, name+" "+string(value))
+		}
+		return all
+	})
 }
