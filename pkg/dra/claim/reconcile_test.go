@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func allWants() []want { return []want{keep, attach, detach, forget} }
@@ -93,63 +94,45 @@ func recordAndView(phases ...state.Phase) (*state.Claim, claimView) {
 	return record, now
 }
 
+// observe changes the view as a word of testdata says.
+func (v *claimView) observe(word string) {
+	exhausted := attachmentView{triesExhausted: true, netnsGone: true}
+	map[string]func(){
+		"unsaved":     func() { v.unsaved = true },
+		"never saved": func() { v.neverSaved = true },
+		"failed":      func() { v.mayRetry = false },
+		"ADD error":   func() { v.attachError = true },
+		"closed 1":    func() { v.attachments[1].gateOpen = false },
+		"back-off 0":  func() { v.attachments[0].retryDue = false },
+		"back-off 1":  func() { v.attachments[1].retryDue = false },
+		"exhausted 0": func() { v.attachments[0] = exhausted },
+		"exhausted 1": func() { v.attachments[1] = exhausted },
+
+		"undeleted back-off": func() { v.undeleted[0].retryDue = false },
+		"undeleted in use":   func() { v.undeleted[0].deviceInUse = true },
+		"undeleted cleared":  func() { v.undeleted[0].cleared = true },
+	}[word]()
+}
+
 func TestReconcileReturnsNextStep(t *testing.T) {
-	type phases = []state.Phase
-	p, adding, added, deleting, gone := state.Prepared, state.Adding, state.Added, state.Deleting, state.Undeleted
-	restoring := state.Restoring
-	for _, test := range []struct {
-		name   string
-		phases phases
-		want   want
-		world  func(*claimView)
-		step   string
-	}{
-		{"a new claim is saved", phases{p}, keep, func(w *claimView) { w.unsaved = true }, "save"},
-		{"a saved claim waits for a sandbox", phases{p, p}, keep, nil, ""},
-		{"ADD runs for all networks at once", phases{p, p}, attach, nil, "ADD [0 1]"},
-		{"ADD runs for missing networks only", phases{added, p}, attach, nil, "ADD [1]"},
-		{"an unsaved record is saved before ADD", phases{p}, attach, func(w *claimView) { w.unsaved = true }, "save"},
-		{"an unsaved record is saved after DEL", phases{added}, detach, func(w *claimView) { w.unsaved = true }, "DEL [0]"},
-		{"a failed ADD is deleted before the next ADD", phases{p, adding}, attach, nil, "DEL [1]"},
-		{"no ADD during the back-off of a DEL", phases{p, deleting}, attach, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
-		{"a failed step does not delay DEL", phases{added}, forget, func(w *claimView) { w.mayRetry = false }, "DEL [0]"},
-		{"DEL runs before the error is recorded", phases{added, adding}, detach, func(w *claimView) { w.attachError = true }, "DEL [0 1]"},
-		{"the error is recorded after DEL", phases{p, p}, detach, func(w *claimView) { w.attachError = true }, "record error"},
-		{"a closed gate is opened", phases{added, added}, keep, func(w *claimView) { w.attachments[1].gateOpen = false }, "open [1]"},
-		{"the record is removed when nothing is pending", phases{p, p}, forget, nil, "forget"},
-		{"the record stays while a DEL is pending", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1].retryDue = false }, "wait"},
-		{"a failed give-up does not delay DEL", phases{deleting, added}, forget, func(w *claimView) {
-			w.mayRetry, w.attachments[0] = false, attachmentView{triesExhausted: true, netnsGone: true}
-		}, "DEL [1]"},
-		{"a DEL is given up", phases{p, deleting}, forget, func(w *claimView) { w.attachments[1] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [1]"},
-		{"a device is restored after its DEL", phases{restoring, p}, forget, nil, "restore [0]"},
-		{"restore runs after the DELs of other attachments", phases{restoring, deleting}, detach, nil, "DEL [1]"},
-		{"restore runs during the back-off of another DEL", phases{restoring, deleting}, detach, func(w *claimView) { w.attachments[1].retryDue = false }, "restore [0]"},
-		{"a claim waits during the back-off of restore", phases{restoring}, forget, func(w *claimView) { w.attachments[0].retryDue = false }, "wait"},
-		{"restore runs before ADD", phases{p, restoring}, attach, nil, "restore [1]"},
-		{"a restore is given up", phases{restoring}, forget, func(w *claimView) { w.attachments[0] = attachmentView{triesExhausted: true, netnsGone: true} }, "give up [0]"},
-		{"an undeleted attachment is retried", phases{gone}, keep, nil, "DEL again [0]"},
-		{"DEL runs before a retry", phases{gone, added}, detach, nil, "DEL [0]"},
-		{"the record is removed before a retry", phases{gone, p}, forget, nil, "forget"},
-		{"a retry runs during the back-off of ADD", phases{gone, p}, attach, func(w *claimView) { w.mayRetry = false }, "DEL again [0]"},
-		{"a retry runs during the back-off of a DEL", phases{gone, deleting}, detach, func(w *claimView) { w.attachments[0].retryDue = false }, "DEL again [0]"},
-		{"ADD runs before a retry is due", phases{gone, p}, attach, func(w *claimView) { w.undeleted[0].retryDue = false }, "ADD [0]"},
-		{"no retry while another attachment has the device", phases{gone}, keep, func(w *claimView) { w.undeleted[0].deviceInUse = true }, ""},
-		{"a cleared attachment is dropped", phases{gone}, keep, func(w *claimView) { w.undeleted[0].cleared = true }, "clear [0]"},
-		{"a new record is saved before an attachment is cleared", phases{gone, p}, keep, func(w *claimView) { w.undeleted[0].cleared, w.neverSaved = true, true }, "save"},
-		{"an empty record is removed", nil, keep, nil, "forget"},
-	} {
-		record, now := recordAndView(test.phases...)
-		if test.world != nil {
-			test.world(&now)
+	goldentest.Lines(t, "testdata/steps.txt", func(line string) []string {
+		part := strings.Split(line, " / ")
+		var phases []state.Phase
+		for _, phase := range strings.Fields(strings.TrimPrefix(part[0], "none")) {
+			phases = append(phases, state.Phase(phase))
 		}
-		s := reconcile(record, goal{want: test.want}, now)
-		got := string(s.do)
-		if s.at != nil {
-			got += fmt.Sprint(" ", s.at)
+		record, now := recordAndView(phases...)
+		for _, words := range part[2:] {
+			for _, word := range strings.Split(words, ", ") {
+				now.observe(word)
+			}
 		}
-		difftest.Same(t, test.name, got, test.step)
-	}
+		s := reconcile(record, goal{want: want(part[1])}, now)
+		if s.at == nil {
+			return []string{fmt.Sprintf("%q", s.do)}
+		}
+		return []string{fmt.Sprintf("%q %v", s.do, s.at)}
+	})
 }
 
 // While a back-off runs, only DEL and restore can run, because they have their own back-offs.
