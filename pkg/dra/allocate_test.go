@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // The names of the gates are those of the requests.
@@ -43,48 +44,22 @@ func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
 }
 
 func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
-	const vfio = `"driver":"vfio-pci",`
-	for name, test := range map[string]struct {
-		device, parameters string
-		list, capability   string // parts of the configuration on record
-		refusal            []string
-	}{
-		"VF":                 {vf0, network(`{"type":"sriov"}`), `"deviceID":"0000:03:00.2"`, "", nil},
-		"SF":                 {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), `"host-device"`, `"mlx5_core.sf.4"`, nil},
-		"as the class says":  {vf0, `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), `"device":"enp3s0f0v0"`, "", nil},
-		"another device":     {vf0, network(`{"type":"sriov","deviceID":"0000:03:00.4"}`), "", "", []string{"0000:03:00.4", "0000:03:00.2", `request "r"`}},
-		"not on the node":    {"pci-0000-09-00-0", network(`{"type":"sriov"}`), "", "", []string{"pci-0000-09-00-0", "has no device of that name"}},
-		"not offered":        {"pci-0000-03-00-3", network(`{"type":"sriov"}`), "", "", []string{"does not offer it: it has no interface here, but " + sf7}},
-		"software":           {"cni", `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"cni is allocated"}},
-		"without a network":  {vf0, "", "", "", []string{"has a config for driver"}},
-		"a network of sorts": {"cni", network(`{"type":"x"}`), `{"type":"x"}`, "", nil},
-		// Only exclusively allocated functions can have a driver.
-		"driver, shared":       {pf, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{"driver: vfio-pci", pf, "which other pods share"}},
-		"driver, SF":           {sf4, vfio + `"device":[],` + network(`{"type":"x"}`), "", "", []string{sf4, "not a PCI function"}},
-		"driver, software":     {"cni", vfio + network(`{"type":"x"}`), "", "", []string{"networks without hardware"}},
-		"driver, by interface": {vf0, vfio + `"device":[{"plugin":"x","key":"device"}],` + network(`{"type":"x"}`), "", "", []string{"has no value for device"}},
-		"another driver":       {vf0, `"driver":"uio_pci_generic",` + network(`{"type":"x"}`), "", "", []string{`driver "uio_pci_generic" is not known`, `"vfio-pci"`}},
-		"no driver":            {vf0, `"driver":"",` + network(`{"type":"x"}`), "", "", []string{"driver"}},
-	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, _ *plugins) {
+	words := strings.NewReplacer("VF", vf0, "SF", sf4, "PF", pf, "{NET,", `{"cniVersion":"1.0.0","name":"net",`)
+	goldentest.Lines(t, "testdata/prepared.txt", func(line string) (got []string) {
+		device, parameters, _ := strings.Cut(words.Replace(line), " ")
+		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
 			r.offer("mlx5-switchdev", "")
-			agent := r.start()
-			_, err := agent.Prepare(t.Context(), ownClaim("u1", test.device, test.parameters))
-			var refusal *cniconfig.Refusal
-			if errors.As(err, &refusal) != (test.refusal != nil) {
-				t.Fatalf("got %v", err)
-			}
-			if test.refusal != nil {
-				says(t, err, test.refusal...)
+			if _, err := r.start().Prepare(t.Context(), ownClaim("u1", device, parameters)); err != nil {
+				refusal := difftest.As[*cniconfig.Refusal](t, err)
+				got = []string{refusal.Rule, refusal.Remedy}
 				r.expectNothing()
 				return
 			}
 			at := r.attachment("u1")
-			if !strings.Contains(string(at.List), test.list) || string(at.Capabilities["deviceID"]) != test.capability {
-				t.Errorf("got %s, %s", at.List, at.Capabilities)
-			}
-		}))
-	}
+			got = []string{fmt.Sprintf("%s, deviceID %q", at.List, at.Capabilities["deviceID"])}
+		})
+		return got
+	})
 }
 
 func TestNodeDeviceIsRejectedIfNoneIsOffered(t *testing.T) {
@@ -133,19 +108,6 @@ func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
 		difftest.Equal(t, p.started, []string{"ADD s1 net0", "ADD s1 net1"})
 		must(t, r.createContainer(sb, "u1_container-0-request-0", "u1_container-1-request-0"))
 		r.endAndUnprepare(sb, "u1")
-	})
-}
-
-// Attaching a device that the host has begun to use would cut off the node.
-func TestDeviceThatHostNeedsIsNotAttached(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		n := r.offer("mlx5-switchdev", "")
-		agent := r.start()
-		r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-		n.text = append(n.text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
-		dra.Survey(agent)
-		says(t, r.runPod(r.sandbox("s1", "pod")), vf0, "the host needs it: enp3s0f0v0 has a default route")
-		r.expectCalls("", 0)
 	})
 }
 

@@ -159,21 +159,8 @@ func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T)
 	})
 }
 
-// A device node of an IOMMU group gives access to all devices of the group.
-func TestAttachmentWithVFIONodeLeasesIOMMUGroup(t *testing.T) {
-	onNode(t, func(t *testing.T, r *rig, _ *plugins) {
-		claim := ownClaim("u1", vf3, network(`{"type":"sriov"}`))
-		setIfName(claim, "net2") // the captured pod has no net2
-		sb := r.attachPod(claim)
-		r.expectHolders("iommu-57", "claim ns/claim-u1")
-		r.endPod(sb)
-		r.unprepare("u1")
-		r.expectHolders("iommu-57")
-	})
-}
-
 // With hostUsers: false the runtime bind-mounts device nodes of the host. Their owner does not exist in the
-// user namespace.
+// user namespace. A device node of an IOMMU group gives access to all devices of the group, so the claim leases it.
 func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 	for parameters, opened := range map[string]int{"": 2, network(`{"type":"sriov"}`): 1} { // number of times that the gate is opened; without a network it opens before the sandbox is known
 		for _, hostUsers := range []bool{true, false} {
@@ -201,6 +188,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 					sb.Linux.Namespaces = append(sb.Linux.Namespaces, &api.LinuxNamespace{Type: "user"})
 				}
 				must(t, r.runPod(sb))
+				r.expectHolders("iommu-57", "claim ns/claim-u1")
 				time.Sleep(time.Hour) // until the worker has checked the gate again
 				waitIdle()
 				if !hostUsers {
@@ -211,6 +199,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 				refused := strings.Contains(log.String(), "device=/dev/vfio/57") && strings.Contains(log.String(), "it has mode 0600") && strings.Contains(log.String(), "hostUsers: true")
 				difftest.Equal(t, refused, !hostUsers)
 				r.endAndUnprepare(sb, "u1")
+				r.expectHolders("iommu-57")
 			})
 		}
 	}

@@ -145,6 +145,8 @@ func TestInterfaceNameStaysUniqueWhenClaimChangesPod(t *testing.T) {
 			}
 			r.startSynchronized()
 			r.prepare(shared)
+			r.prepareFails(r.claimOf("b", "u3", "one", netRequest{"x", "net1", ""}), `request "x": claim ns/shared already uses ifName "net1"; `+
+				"give each request a different ifName, by parameters in the claim that apply to this request only")
 			first := r.runSandbox("s1", "one")
 			current["shared"] = r.reserveFor(shared, "two")
 			r.prepare(own)

@@ -3,6 +3,7 @@ package dra_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,11 +15,15 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -218,12 +223,33 @@ func TestDriverStartsDespiteUnreadableMetadataSpecs(t *testing.T) {
 	r.startKubelet(apiServer(nil), 0)
 }
 
-// The library serves the sockets in goroutines, which may run only after Stop.
-func TestStopBeforeServingIsNotFatal(t *testing.T) {
-	var fatal []error
-	k := dra.Unstarted(nil, dra.KubeletOptions{Fatal: func(err error) { fatal = append(fatal, err) }})
-	k.HandleError(t.Context(), fmt.Errorf("serve: %w", grpc.ErrServerStopped), "DRA gRPC server failed")
-	difftest.Equal(t, len(fatal), 0)
-	k.HandleError(t.Context(), os.ErrPermission, "DRA gRPC server failed")
-	difftest.Equal(t, len(fatal), 1)
+// The library serves the sockets in goroutines, which may run only after Stop. test/apiserver checks that a real API server
+// returns the error for a list of NUMA nodes.
+func TestOnlyLastingErrorsAreFatal(t *testing.T) {
+	slice := schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceSlice"}
+	refused := func(attribute string) error {
+		path := field.NewPath("spec", "devices").Index(0).Child("attributes").Key(attribute)
+		invalid := apierrors.NewInvalid(slice, "s", field.ErrorList{field.Required(path, "exactly one value must be specified")})
+		return fmt.Errorf("create: %w", errors.Join(kubeletplugin.ErrRecoverable, invalid))
+	}
+	agent := newRig(t).start()
+	for _, test := range []struct {
+		err   error
+		fatal []string // parts of the error; nil = the process goes on
+	}{
+		{fmt.Errorf("serve: %w", grpc.ErrServerStopped), nil},
+		{os.ErrPermission, []string{"publish: permission denied"}},
+		{refused("devinfo-cni.io/mtu"), nil},
+		{refused("resource.kubernetes.io/numaNode"), []string{"publish: create: ", "DRAListTypeAttributes", "--numa-node=scalar"}},
+	} {
+		var fatal []error
+		k := dra.Unstarted(agent, dra.KubeletOptions{Fatal: func(err error) { fatal = append(fatal, err) }})
+		k.HandleError(t.Context(), test.err, "publish")
+		if len(fatal) > 1 || (len(fatal) == 1) != (test.fatal != nil) {
+			t.Errorf("%v: fatal %v", test.err, fatal)
+		}
+		if test.fatal != nil {
+			says(t, errors.Join(fatal...), test.fatal...)
+		}
+	}
 }

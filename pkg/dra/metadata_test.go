@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/dynamic-resource-allocation/devicemetadata"
 
 	"devinfo-cni.io/test/difftest"
@@ -191,4 +192,29 @@ func metadataOf(t *testing.T, device, cniVersion, plugin string) string {
 	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	return difftest.Read(t, r.metadataFile(claim))
+}
+
+// A list begins with the node of the device. A device that a claim holds follows the option too, and so does its
+// metadata. Rules always compare a number.
+func TestNUMANodeIsListIfSelected(t *testing.T) {
+	const name, numaNode = "pci-0000-41-10-0", deviceattribute.StandardDeviceAttributeNUMANode
+	r, claim := newRig(t), ownClaim("u1", name, `"device":[],`+network(`{"type":"sriov"}`))
+	n := newNode(t, "igb-sriov")
+	n.text = append(n.text, "-- sys/devices/system/node/node1/distance --\n20 10 12 12 32\n"...)
+	n.rules = "devices: [{sharing: exclusive, pciAddresses: ['0000:41:10.0'], select: \"device.attributes['resource.kubernetes.io'].numaNode == 1\"}]"
+	for _, test := range []struct {
+		form deviceattribute.AttributeForm
+		want resourceapi.DeviceAttribute
+	}{
+		{deviceattribute.ListAttribute, resourceapi.DeviceAttribute{IntValues: []int64{1, 2, 3}}},
+		{deviceattribute.ScalarAttribute, resourceapi.DeviceAttribute{IntValue: new(int64(1))}},
+		{deviceattribute.ListAttribute, resourceapi.DeviceAttribute{IntValues: []int64{1, 2, 3}}},
+	} {
+		r.options.Devices.NUMANode = test.form
+		client := apiServer(nil, claim)
+		r.startOffering(client, n, newPlugins())
+		difftest.Equal(t, waitDevices(t, client, "cni", name)[name].Attributes[numaNode], test.want)
+		r.prepareByKubelet(claim)
+		difftest.Equal(t, r.readMetadata(claim).Requests[0].Devices[0].Attributes[numaNode], test.want)
+	}
 }

@@ -288,26 +288,44 @@ func TestDeviceIsNotRestoredAfterReboot(t *testing.T) {
 
 func TestUnpluggedDeviceDoesNotBlockUnprepare(t *testing.T) {
 	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		unplug := func() { must(t, os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))) }
 		b.attachDevice(t, vf0, "")
-		unplug()
+		must(t, os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2")))
 		b.endAndUnprepare(b.sandbox("s1", "pod"), "u1")
-		b.prepare(onDevice(b.claimOf("a", "u2", "pod", netRequest{"x", "net1", ""}), 0, vf0, ""))
-		err := b.runPod(b.sandbox("s2", "pod"))
-		says(t, err, vf0, "the node has lost it")
-		b.expectCalls("ADD s2", 0)
 	})
 }
 
-// The driver rebinds a function only if it is unused at the time of ADD.
-func TestFunctionInUseIsNotRebound(t *testing.T) {
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.prepare(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
-		must(t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
-		says(t, b.runPod(b.sandbox("s1", "pod")), "driver: vfio-pci", "IOMMU group 56", "0000:03:00.2")
-		b.expectCalls("", 0)
-		expectRestored(t, b.kernel)
-	})
+// Attaching a device that the host has begun to use would cut off the node. The driver rebinds a function only if it is
+// unused at the time of ADD.
+func TestDeviceIsCheckedAtADD(t *testing.T) {
+	for name, test := range map[string]struct {
+		device, driver string
+		happens        func(b *rig, n *node) error
+		want           []string
+	}{
+		"lost": {vf0, "", func(b *rig, _ *node) error {
+			return os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+		}, []string{vf0, "the node has lost it"}},
+		"with another function in its IOMMU group": {vf2, "vfio-pci", func(b *rig, _ *node) error {
+			return os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2"))
+		}, []string{"driver: vfio-pci", "IOMMU group 56", "0000:03:00.2"}},
+		"an uplink": {vf0, "", func(b *rig, n *node) error {
+			n.text = append(n.text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
+			dra.Survey(b.agent)
+			return nil
+		}, []string{vf0, "the host needs it: enp3s0f0v0 has a default route"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+				b.stop()
+				n := b.offer("mlx5-switchdev", "")
+				b.start()
+				b.prepare(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, test.device, test.driver))
+				must(t, test.happens(b, n))
+				says(t, b.runPod(b.sandbox("s1", "pod")), test.want...)
+				b.expectCalls("", 0)
+			})
+		})
+	}
 }
 
 func TestFailedDriverBindFailsADDAndIsUndone(t *testing.T) {

@@ -184,13 +184,6 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 	}
 }
 
-func TestInterfaceNameIsUniqueInPod(t *testing.T) {
-	r := newRig(t)
-	r.start()
-	r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("a", "u2", "pod2", netRequest{"x", "net1", ""}))
-	r.prepareFails(r.claimOf("b", "u3", "pod", netRequest{"x", "net1", ""}), `request "x": claim ns/a already uses ifName "net1"; give each request a different ifName, by parameters in the claim that apply to this request only`)
-}
-
 func TestHangingDELsDoNotDelayADDs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, r *rig, p *plugins) {

@@ -148,21 +148,6 @@ func TestPFWithoutCarrierTaintsItsDevices(t *testing.T) {
 	}
 }
 
-func TestResourceNamePublishesAttributesForMultus(t *testing.T) {
-	published := inventory.PublishedIn(pool(t, host(t, capturetest.Text(t, "mlx5-vdpa")), "devices: [{select: 'true', sharing: exclusive, resourceName: example.com/vf}]"))
-	ids := map[string]string{}
-	for name, d := range published {
-		if *d.Attributes[inventory.ResourceName].StringValue != "example.com/vf" {
-			t.Errorf("%s: %s", name, describe(d))
-		}
-		ids[name] = *d.Attributes[inventory.DeviceID].StringValue
-	}
-	difftest.Equal(t, ids, map[string]string{
-		"pci-0000-65-00-2": "0000:65:00.2", "vdpa-vdpa4": "0000:65:00.4", "vdpa-vdpa6": "mlx5_core.sf.2", "vdpa-vdpa7": "mlx5_core.sf.3",
-		"vdpax-vdpa-3a0000-3a65-3a00-2e3": "0000:65:00.3",
-	})
-}
-
 // A pod needs only the device nodes, provided that its network namespace may open them.
 func TestRDMADeviceWithoutInterfaceIsOffered(t *testing.T) {
 	const vf = "0000:17:00.1"

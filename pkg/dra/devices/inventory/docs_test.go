@@ -31,12 +31,6 @@ func documented(t *testing.T) map[resourceapi.QualifiedName]string {
 
 const docs = "../../../../docs/dra"
 
-func TestDocumentationListsAttributes(t *testing.T) {
-	names := inventory.AttributeNames()
-	slices.Sort(names)
-	difftest.Same(t, "attributes in docs/dra", slices.Sorted(maps.Keys(documented(t))), names)
-}
-
 func TestExamplesOfRulesAreValid(t *testing.T) {
 	seen := 0
 	for _, block := range difftest.Blocks(t, docs, "yaml") {

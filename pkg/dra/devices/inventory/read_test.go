@@ -69,11 +69,13 @@ func content(a resourceapi.DeviceAttribute) (kind, value string) {
 	return strings.Trim(kind, `"`), value
 }
 
-func TestEachDocumentedAttributeIsSet(t *testing.T) {
+func TestDocumentationListsAttributesOfDevices(t *testing.T) {
 	types := documented(t)
+	names := inventory.AttributeNames()
+	slices.Sort(names)
+	difftest.Same(t, "attributes in docs/dra", slices.Sorted(maps.Keys(types)), names)
 	types["devinfo-cni.io/physicalNetwork"] = "string"
 	configuration := everything + "- select: \"true\"\n  sharing: shared\n"
-	configuration = strings.Replace(configuration, "  sharing: exclusive\n", "  sharing: exclusive\n  resourceName: example.com/vf\n", 1)
 	seen := map[resourceapi.QualifiedName]bool{}
 	nodes := map[string]inventory.Host{"many VFs": many(t, 1)} // the only host with a speed
 	for _, name := range capturetest.Names(t) {

@@ -10,10 +10,11 @@ import (
 
 const driver = "cni.dra.networking.x-k8s.io"
 
-// everything is a configuration that selects all devices.
+// everything is a configuration that selects all devices. Multus may attach the exclusive ones.
 const everything = `devices:
 - select: device.attributes["devinfo-cni.io"].kind in ["vf", "sf", "vdpa"]
   sharing: exclusive
+  resourceName: example.com/vf
   attributes: {physicalNetwork: physnet1}
 - select: "true"
   sharing: shared
