@@ -16,6 +16,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
@@ -154,6 +155,16 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 	}
 }
 
+// useAPI makes the agent use an API server, which accepts each status.
+func (r *rig) useAPI(client *fake.Clientset) {
+	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &resourceapi.ResourceClaim{}, nil
+	})
+	o := &r.options
+	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
+	o.Read, o.List, o.Notify = dra.ReadClaim(client), dra.ListClaims(client), dra.PostNotices(client, driverName, "node1", o.Log)
+}
+
 // The driver watches its own slices. A claim from a template costs one GET and one PATCH. The driver sends no
 // requests while nothing happens on the node.
 func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
@@ -161,15 +172,11 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	const claims = 10
 	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
 	client := apiServer(nil)
-	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &resourceapi.ResourceClaim{}, nil
-	})
+	r.useAPI(client)
 	var looks atomic.Int64
 	o := &r.options
 	o.Exec, o.Devices.Inventory = p, n.inventory()
 	o.Devices.Inventory.Times.Poll = 10 * time.Millisecond
-	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
-	o.Read, o.List, o.Notify = dra.ReadClaim(client), dra.ListClaims(client), dra.PostNotices(client, driverName, "node1", o.Log)
 	o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }
 	r.startKubelet(client, 0)
 	asked := func() map[string]int {
@@ -202,13 +209,8 @@ func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
 	t.Parallel()
 	made := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
 	client := apiServer(nil, made)
-	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &resourceapi.ResourceClaim{}, nil
-	})
 	r, n := newRig(t), newNode(t, "mlx5-switchdev")
-	log := r.options.Log
-	r.options.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
-	r.options.Read, r.options.List = dra.ReadClaim(client), dra.ListClaims(client)
+	r.useAPI(client)
 	r.startOffering(client, n, newPlugins())
 	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 	n.change(func() { n.remove("enp3s0f0v2") }) // updates a slice
@@ -217,7 +219,7 @@ func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
 	must(t, err)
 	_, err = dra.ReadLabels(client, "node1")(t.Context())
 	must(t, err)
-	dra.PostNotices(client, driverName, "node1", log)(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Reason: claim.NoticeFailed})
+	r.options.Notify(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Reason: claim.NoticeFailed})
 	r.prepareByKubelet(made)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	asked := func() map[string]bool {

@@ -63,7 +63,7 @@ func newRig(t testing.TB) *rig {
 	dir, err := os.MkdirTemp("", "dra-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute}
+	r := &rig{t: t, dir: dir, options: optionsIn(dir), runtimeWaits: 3 * time.Minute, reached: func(string) {}}
 	r.metadataWriter = r
 	r.options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.options.Devices.Lineage = newNode(t, "mlx5-switchdev").lineage
@@ -100,7 +100,7 @@ func optionsIn(dir string) claim.Options {
 		List: func(context.Context, string) ([]resourceapi.ResourceClaim, error) {
 			return nil, errors.New("no API server")
 		},
-		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Reached: func(string) {}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Devices: devices.Options{
 			DevicePluginDir: filepath.Join(dir, "dp"), Advertised: func(context.Context, string, string) (bool, error) { return false, nil },
 		}}

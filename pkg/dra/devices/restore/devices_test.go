@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 const (
@@ -66,44 +68,19 @@ func untouched() *link.VFSettings {
 }
 
 func TestLookFindsDeviceByBusAndName(t *testing.T) {
-	for name, test := range map[string]struct {
-		host   string
-		device hostdev.Ref
-		want   restore.Snapshot
-	}{
-		"VF": {"igb-sriov", function(vf, "eth2"), restore.Snapshot{
-			Bus: "pci", Device: vf, Driver: "igbvf", IfName: "eth2", MTU: 1500, MAC: "fe:e4:d6:46:c8:e5", VF: untouched()}},
-		"VF on vfio-pci": {"igb-sriov", function("0000:01:10.6", ""), restore.Snapshot{
-			Bus: "pci", Device: "0000:01:10.6", Driver: "vfio-pci", VF: untouched()}},
-		"virtio NIC": {"virtio-vm", hostdev.Ref{PCI: "0000:00:03.0", IfName: "eth0"}, restore.Snapshot{
-			Bus: "pci", Device: "0000:00:03.0", Driver: "virtio-pci", IfName: "eth0", MTU: 1500, MAC: "52:54:00:00:00:03"}},
-		"vDPA device on a VF": {"vdpa-vf-virtio", hostdev.Ref{VDPA: "vpvdpa0", IfName: "eth1"}, restore.Snapshot{
-			Bus: "vdpa", Device: "vpvdpa0", IfName: "eth1", MTU: 1500, MAC: "52:54:00:bb:00:01"}},
-		"its VF": {"vdpa-vf-virtio", function("0000:02:00.1", ""), restore.Snapshot{
-			Bus: "pci", Device: "0000:02:00.1", Driver: "vp-vdpa", VF: untouched()}},
-		"vDPA device on vhost": {"vdpa-sim", hostdev.Ref{VDPA: "vdpa0"}, restore.Snapshot{Bus: "vdpa", Device: "vdpa0"}},
-		"SF": {"mlx5-switchdev", hostdev.Ref{Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, restore.Snapshot{
-			Bus: "auxiliary", Device: "mlx5_core.sf.4", IfName: "enp3s0f0s88", MTU: 1500, MAC: "02:03:00:00:00:88"}},
-		"interface": {"mlx5-switchdev", hostdev.Ref{IfName: "enp3s0f0v2"}, restore.Snapshot{
-			Bus: "pci", Device: "0000:03:00.4", Driver: "mlx5_core", IfName: "enp3s0f0v2", MTU: 1500, MAC: "02:03:00:00:00:02", VF: untouched()}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := look(t, kernel(t, t.TempDir(), test.host).Host(), test.device)
-			if got.Inode == 0 {
-				t.Error("a device made anew cannot be told from this one")
-			}
-			got.Inode = 0
-			if test.want.IfName != "" {
-				test.want.Settings = made()
-			}
-			difftest.Equal(t, got, test.want)
-		})
-	}
-}
-
-// made returns the settings of a new interface.
-func made() link.Settings {
-	return link.Settings{"txqueuelen": "e8030000", "multicast": "on", "features": "05", "rings": "05", "ethtool-99": "05"}
+	goldentest.Lines(t, "testdata/devices.txt", func(line string) []string {
+		host, text, _ := strings.Cut(line, " ")
+		var device hostdev.Ref
+		must(t, json.Unmarshal([]byte(text), &device))
+		got := look(t, kernel(t, t.TempDir(), host).Host(), device)
+		if got.Inode == 0 {
+			t.Error("a device made anew cannot be told from this one")
+		}
+		got.Inode = 0
+		record, err := json.Marshal(got)
+		must(t, err)
+		return []string{string(record)}
+	})
 }
 
 // spoilt returns other settings than a new interface has, and their names.
@@ -174,63 +151,51 @@ func lives() []life {
 	}
 }
 
-func TestRestoreUndoesAllChanges(t *testing.T) {
-	for _, l := range lives() {
-		t.Run(l.name, func(t *testing.T) {
-			k, h, f := igb(t)
-			l.does(t, k, f)
-			did, err := h.Restore(f)
-			must(t, err)
-			difftest.Same(t, "did", did, l.did)
-			difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
-			if did, err := h.Restore(f); did != nil || err != nil {
-				t.Errorf("once more: %q, %v", did, err)
-			}
-		})
-	}
-}
-
-// The PF's interface may be in another network namespace. Only the PF can change the VLAN.
+// The PF's interface may be in another network namespace, and it has none while its driver is bound again. Its VFs may
+// remain during this time. Only the PF can change the VLAN.
 func TestRestoreFailsWhilePFIsAway(t *testing.T) {
-	const pf, other = "0000:01:00.0", "/var/run/netns/other"
-	k, h, f := igb(t)
-	uplink := look(t, h, hostdev.Ref{Kind: hostdev.PF, PCI: pf}).IfName
-	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
-	must(t, k.Move(pf, "", other, "net5"))
-	if did, err := h.Restore(f); !errors.Is(err, restore.ErrNotOnNode) {
-		t.Errorf("without its PF: did %q, %v", did, err)
+	const pf, other, net = "0000:01:00.0", "/var/run/netns/other", "kernel/sys/bus/pci/devices/0000:01:00.0/net"
+	for name, test := range map[string]struct {
+		away, back func(k *restoretest.Kernel, dir string) error
+		look       error
+	}{
+		"in a namespace": {
+			func(k *restoretest.Kernel, _ string) error { return k.Move(pf, "", other, "net5") },
+			func(k *restoretest.Kernel, _ string) error { return k.Move(pf, other, "", "eth0") },
+			restore.ErrNotOnNode,
+		},
+		"without an interface": {
+			func(_ *restoretest.Kernel, dir string) error {
+				return os.Rename(filepath.Join(dir, net), filepath.Join(dir, "away"))
+			},
+			func(_ *restoretest.Kernel, dir string) error {
+				return os.Rename(filepath.Join(dir, "away"), filepath.Join(dir, net))
+			},
+			nil,
+		},
+	} {
+		dir := t.TempDir()
+		k := kernel(t, dir, "igb-sriov")
+		h := k.Host()
+		f := look(t, h, function(vf, "eth2"))
+		must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}), test.away(k, dir))
+		did, err := h.Restore(f)
+		difftest.Is(t, err, restore.ErrNotOnNode)
+		difftest.Same(t, name+": did without its PF", did, []string(nil))
+		_, err = h.Look(function(vf, "eth2"))
+		difftest.Is(t, err, test.look)
+		must(t, test.back(k, dir))
+		did, err = h.Restore(f)
+		must(t, err)
+		difftest.Same(t, name+": did with its PF", did, []string{link.VFVLAN, link.VFTrust})
+		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	}
-	_, err := h.Look(function(vf, "eth2"))
-	difftest.Is(t, err, restore.ErrNotOnNode)
-	must(t, k.Move(pf, other, "", uplink))
-	did, err := h.Restore(f)
-	must(t, err)
-	difftest.Same(t, "with its PF: did", did, []string{link.VFVLAN, link.VFTrust})
-	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
-}
-
-// The PF has no interface while its driver is bound again. Its VFs may remain during this time.
-func TestRestoreFailsWhilePFHasNoInterface(t *testing.T) {
-	dir := t.TempDir()
-	k := kernel(t, dir, "igb-sriov")
-	h := k.Host()
-	f := look(t, h, function(vf, "eth2"))
-	must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, VLANProto: 0x8100, SpoofCheck: true}))
-	net := filepath.Join(dir, "kernel/sys/bus/pci/devices/0000:01:00.0/net")
-	must(t, os.Rename(net, net+".away"))
-	did, err := h.Restore(f)
-	difftest.Is(t, err, restore.ErrNotOnNode)
-	difftest.Equal(t, did, []string(nil))
-	must(t, os.Rename(net+".away", net))
-	did, err = h.Restore(f)
-	must(t, err)
-	difftest.Equal(t, did, []string{link.VFVLAN})
 }
 
 var errKilled = errors.New("killed")
 
 // After an interruption at any change, the next process completes the restore.
-func TestNextRestoreFinishesInterruptedOne(t *testing.T) {
+func TestRestoreUndoesAllChangesDespiteInterruption(t *testing.T) {
 	for _, l := range lives() {
 		for step := 0; ; step++ {
 			k, h, f := igb(t)
@@ -242,18 +207,20 @@ func TestNextRestoreFinishesInterruptedOne(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := h.Restore(f)
+			did, err := h.Restore(f)
 			k.Fault = nil
-			if _, again := k.Host().Restore(f); again != nil {
-				t.Fatalf("%s, step %d: %v", l.name, step, again)
+			again, failed := k.Host().Restore(f)
+			if failed != nil {
+				t.Fatalf("%s, step %d: %v", l.name, step, failed)
 			}
 			if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
 				t.Fatalf("%s, step %d: %s", l.name, step, diff)
 			}
 			if left >= 0 {
-				if err != nil || step < len(l.did) {
-					t.Errorf("%s: %d changes, %v", l.name, step, err)
+				if err != nil || step < len(l.did) || again != nil {
+					t.Errorf("%s: %d changes, %v; once more: %q", l.name, step, err, again)
 				}
+				difftest.Same(t, l.name+": did", did, l.did)
 				break
 			}
 		}
