@@ -26,7 +26,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // before any plugin has run, so no DEL is needed
 		for _, n := range indexes {
 			if err := s.releaseLeases(c.record, &c.record.Attachments[n]); err != nil {
-				s.log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
+				s.Log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
 			}
 		}
 		s.metrics.exec("ADD", 0, err)
@@ -53,8 +53,8 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
-			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.bootID, Args: cniArgs(sb.Sandbox, c.ref.Name),
-			InfoFile: filepath.Join(s.deviceInfoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
+			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.BootID, Args: cniArgs(sb.Sandbox, c.ref.Name),
+			InfoFile: filepath.Join(s.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
 		}
 	}
 	if err := s.records.put(c, record, "adding"); err != nil {
@@ -117,7 +117,7 @@ func (s *steps) addNetwork(uid string, at *state.Attachment) (err error) {
 		return nodeError(err)
 	}
 	at.Result, err = s.cni.add(key(uid, at), at)
-	s.reached("exec ADD")
+	s.Reached("exec ADD")
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *steps) recordAdd(c *claim, r result) error {
 func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.wrap(at, err)
-	s.log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
+	s.Log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
 	s.notices.send(sb.Pod, NoticeFailed, err.Error())
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 	}
 	dir, name := infoFile(at)
 	err := dir.Write(name, info.Encode())
-	s.reached("device-info file")
+	s.Reached("device-info file")
 	return info.Encode(), err
 }
 
@@ -206,7 +206,7 @@ func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, 
 	info, err := dir.Parse(name, data)
 	switch {
 	case errors.As(err, new(*devinfo.VersionError)):
-		s.log.Warn("device-info file has an unknown version", "network", at.Network, "error", err)
+		s.Log.Warn("device-info file has an unknown version", "network", at.Network, "error", err)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("%w; fix the CNI plugin that wrote it", err)
@@ -214,7 +214,6 @@ func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, 
 	return info, nil
 }
 
-// metadata returns the pod's metadata for an attachment.
 func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMessage, error) {
 	data, warnings, err := metadata.NetworkData(at.Result, at.IfName, at.Netns)
 	if err != nil {
@@ -222,7 +221,7 @@ func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMess
 	}
 	_, more := metadata.Data(at.Result, devices.Shown(at)) // only the warnings are needed: see reports.devices
 	for _, w := range append(warnings, more...) {
-		s.log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
+		s.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}
 	return devices.Encoded(devices.Metadata{NetworkData: data, Attributes: s.node.Attributes(at, info)}), nil
 }

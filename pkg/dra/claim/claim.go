@@ -174,7 +174,6 @@ func isAllocated(record *state.Claim, now *resourceapi.ResourceClaim, driver str
 	return n == len(record.Attachments)
 }
 
-// records writes the records of claims to disk.
 type records struct {
 	table   *table
 	files   *state.Store

@@ -40,14 +40,14 @@ func (s *steps) detach(uid string, at *state.Attachment) error {
 	key := key(uid, at)
 	netns, gone := at.Netns, ""
 	switch {
-	case at.BootID != s.bootID: // the path may belong to another namespace now, and the reboot has reset the devices
+	case at.BootID != s.BootID: // the path may belong to another namespace now, and the reboot has reset the devices
 		netns = ""
 	case isGone(s.table.netns, at.Netns):
 		netns, gone = "", at.Netns
 	}
 	began := time.Now()
 	err := s.cni.del(key, at, netns, gone)
-	s.reached("exec DEL")
+	s.Reached("exec DEL")
 	s.metrics.exec("DEL", time.Since(began), err)
 	if err != nil {
 		return err
@@ -55,7 +55,6 @@ func (s *steps) detach(uid string, at *state.Attachment) error {
 	return errors.Join(removeInfo(at), s.cni.removeDir(key))
 }
 
-// recordDel records the result of a DEL.
 func (s *steps) recordDel(c *claim, r result) {
 	record := c.record.Clone()
 	at := &record.Attachments[r.n]
@@ -66,7 +65,7 @@ func (s *steps) recordDel(c *claim, r result) {
 	case r.err != nil:
 		at.Tries, at.DelError = at.Tries+1, r.err.Error()
 		err := c.wrap(at, r.err)
-		s.log.Error("cannot detach a pod; retrying", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		s.Log.Error("cannot detach a pod; retrying", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		s.backOff(c, r.n, at, err)
 		s.records.putOrRetry(c, record, "not deleted")
 		return
@@ -81,13 +80,13 @@ func (s *steps) recordDel(c *claim, r result) {
 
 // backOff starts the back-off of an attachment after a failed DEL or restore. err may be nil; see [retry].
 func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
-	what, limit := "DEL", s.retries.DelMaxFailures
+	what, limit := "DEL", s.Retries.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring the device", restoreTries
 	}
 	// Each pause is twice as long as the one before, and all tries together take DelMinRetryTime.
 	n := max(1, min(at.Tries, limit-1))
-	first := float64(s.retries.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
+	first := float64(s.Retries.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
 	pause := time.Duration(first * math.Exp2(float64(n-1)))
 	if err != nil {
 		err = fmt.Errorf("%w; %s is retried in %v; after %d failures (%d so far) it is given up, if the network namespace no longer exists",
@@ -128,7 +127,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 		if err == nil {
 			err = s.releaseLeases(record, at)
 		}
-		s.reached("restored")
+		s.Reached("restored")
 		if err == nil {
 			at.Reset(at.Error)
 			s.table.do(func() { delete(c.delBackOff, n) })
@@ -143,7 +142,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 			continue
 		}
 		at.DelError = err.Error()
-		s.log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		s.Log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
 		s.backOff(c, n, at, c.wrap(at, err))
 	}
 	s.records.putOrRetry(c, record, "restored or not")

@@ -1,3 +1,20 @@
+// Package claim is the engine of the CNI DRA driver. It records the claims that the kubelet prepares, runs the
+// CNI plugins of their networks when the runtime reports a sandbox, opens the gates of containers, and undoes all
+// of this when the pod ends. It uses package devices for everything that depends on the node's devices.
+//
+// The engine is level-triggered. An event changes the goal of a claim and wakes the claim's worker. The worker
+// runs one step after another until the claim has reached its goal; README.md lists the rules. A step is on disk
+// before it starts. Therefore crashes, retries and late networks need no code of their own.
+//
+// The parts of an [Engine]:
+//
+//   - table: all claims and sandboxes, and the only mutex (table.go, reserve.go)
+//   - kubelet.go and runtime.go: the events, which wait for their outcome
+//   - worker: observes the node, calls [reconcile], and runs the step that it returns
+//   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go)
+//   - gate: the CDI specs that the containers of a claim need to start
+//   - records: the claims on disk
+//   - reports and notices: claim status for the API server, and Events for authors of pods
 package claim
 
 import (
@@ -15,6 +32,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo/store"
@@ -71,7 +89,6 @@ type Retries struct {
 	Sweep           time.Duration // interval between checks of all claims
 }
 
-// Defaults of [Retries].
 const (
 	DefaultDelMaxFailures  = 5
 	DefaultDelMinRetryTime = 2 * time.Minute
@@ -123,19 +140,13 @@ func New(o Options) (*Engine, error) {
 	o.Devices.Metrics, o.Devices.Log, o.Devices.Reached = o.Metrics, o.Log, o.Reached
 	e := &Engine{Options: o, Node: devices.New(o.Devices, t), table: t}
 	e.metrics = newMetrics(o.Metrics, e.Census)
-	e.reports = newReports(o.Driver, o.Status, t, o.Log)
+	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
+	e.reports = &reports{o, t, workqueue.NewTypedRateLimitingQueue(limits)}
 	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
-	e.gate = &gate{
-		table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node, hook: o.Gate, hostRoot: o.HostRoot,
-		unexposed: o.Unexposed, reached: o.Reached, log: o.Log,
-	}
+	e.gate = &gate{Options: o, table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
-	e.steps = &steps{
-		table: t, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
-		cni:     plugins{exec: o.Exec, hostRoot: o.HostRoot, binDirs: o.CNIBinDirs, cacheDir: o.CacheDir, log: o.Log},
-		retries: o.Retries, bootID: o.BootID, deviceInfoDir: o.DeviceInfoDir, reached: o.Reached, log: o.Log,
-	}
-	e.worker = &worker{table: t, steps: e.steps, delMaxFailures: o.DelMaxFailures, log: o.Log}
+	e.steps = &steps{o, t, e.records, e.gate, e.reports, e.notices, e.metrics, e.Node, plugins{o}}
+	e.worker = &worker{table: t, steps: e.steps}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -223,7 +234,6 @@ func (e *Engine) Check() error {
 	return errors.Join(errs...)
 }
 
-// Census counts the attachments and claims on record.
 func (e *Engine) Census() Census {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,6 +29,7 @@ import (
 // Prepare. Its spec exists only while the network is attached. Without the spec, the runtime refuses to create
 // containers that use the claim, so that none starts without its network.
 type gate struct {
+	Options
 	table      *table
 	kind       string // kind of the CDI devices
 	specs      *store.Dir
@@ -37,11 +37,6 @@ type gate struct {
 	metadata   Metadata   // nil = metadata is disabled
 	describing sync.Mutex // held while metadata is read from the record and written, so that the newest stays
 	node       *devices.Node
-	hook       string // path of cni-dra-gate on the host
-	hostRoot   string
-	unexposed  func(root, dir string) error
-	reached    func(name string)
-	log        *slog.Logger
 }
 
 // userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
@@ -87,7 +82,6 @@ func (g *gate) open(c *claim, indexes []int) error {
 	return nil
 }
 
-// writeMetadata writes the device metadata of a request.
 func (g *gate) writeMetadata(c *claim, request string) error {
 	if g.metadata == nil {
 		return nil
@@ -106,7 +100,7 @@ func (g *gate) writeMetadata(c *claim, request string) error {
 	if err != nil {
 		return fmt.Errorf("claim %s, request %s: write device metadata: %w", c.ref, request, err)
 	}
-	g.reached("metadata")
+	g.Reached("metadata")
 	return nil
 }
 
@@ -136,7 +130,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 		given.InUserNamespace()
 	}
 	for _, r := range given.Refusals {
-		g.log.Warn("device withheld from containers", "claim", c.ref, "request", at.Request, "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
+		g.Log.Warn("device withheld from containers", "claim", c.ref, "request", at.Request, "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
 	}
 	edits.Info, edits.Nodes, edits.Mounts = info, given.Nodes, given.Mounts
 	spec, err := edits.Spec()
@@ -153,11 +147,10 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	if err := g.writeSpec(c, g.file(c.record, at), spec); err != nil {
 		return err
 	}
-	g.reached("gate open")
+	g.Reached("gate open")
 	return nil
 }
 
-// leaseBare leases the devices of a claim that have no network.
 func (g *gate) leaseBare(c *claim) error {
 	for n := range c.record.Attachments {
 		if at := &c.record.Attachments[n]; at.Bare() {
@@ -178,7 +171,7 @@ func (g *gate) addHook(c *claim, at *state.Attachment, spec *specs.Spec) {
 	}
 	what := fmt.Sprintf("claim %s, request %s, is held by pod %s/%s%s", c.name(), at.Request, pod.Namespace, pod.Name, ifName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
-		HookName: "createRuntime", Path: g.hook, Args: []string{filepath.Base(g.hook), admitted(c.record, at), what},
+		HookName: "createRuntime", Path: g.Gate, Args: []string{filepath.Base(g.Gate), admitted(c.record, at), what},
 		Timeout: new(10), // seconds; the hook takes milliseconds
 	}}
 }
@@ -195,8 +188,8 @@ func admitted(record *state.Claim, at *state.Attachment) string {
 // mountableInfoFile returns the path of the device-info file, or "" if a user other than root could replace it
 // before the runtime mounts it.
 func (g *gate) mountableInfoFile(c *claim, at *state.Attachment) string {
-	if err := g.unexposed(cmp.Or(g.hostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
-		g.log.Warn("device-info file withheld from containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "reason", err,
+	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
+		g.Log.Warn("device-info file withheld from containers", "claim", c.ref, "request", at.Request, "file", at.InfoFile, "reason", err,
 			"remedy", "chown each directory on the path to root and set its mode to 0755")
 		return ""
 	}
@@ -226,7 +219,7 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	if err != nil {
 		return fmt.Errorf("remove the CDI spec: %w", err)
 	}
-	g.reached("gate closed")
+	g.Reached("gate closed")
 	return nil
 }
 
@@ -246,7 +239,7 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bo
 	if known && own != bytes.Contains(spec, []byte(userNamespaceKey)) || !hasRDMA(spec, rdma) {
 		return false
 	}
-	hook, _ := json.Marshal(g.hook)
+	hook, _ := json.Marshal(g.Gate)
 	its, _ := json.Marshal(admitted(record, at))
 	return bytes.Contains(spec, hook) && bytes.Contains(spec, its)
 }

@@ -29,26 +29,22 @@ func (s *steps) giveUp(c *claim, indexes []int) error {
 		return err
 	}
 	for _, n := range indexes {
-		s.reportGivenUp(c, &former.Attachments[n])
+		at := &former.Attachments[n]
+		what, reason := "DEL of network "+at.Network, NoticeUndeleted
+		if at.Phase == state.Restoring {
+			what, reason = "restoring device "+at.Device, NoticeDevice
+		}
+		s.Log.Error("gave up detaching a pod; retrying periodically", "operation", what,
+			"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
+		s.notices.send(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 		s.table.do(func() { delete(c.delBackOff, n) })
 	}
 	s.table.do(func() {
 		if now := time.Now(); !now.Before(c.retryUndeletedAt) {
-			c.retryUndeletedAt = now.Add(s.retries.UndeletedEvery)
+			c.retryUndeletedAt = now.Add(s.Retries.UndeletedEvery)
 		}
 	})
 	return nil
-}
-
-// reportGivenUp logs an attachment that was given up, and sends a notice to the pod.
-func (s *steps) reportGivenUp(c *claim, at *state.Attachment) {
-	what, reason := fmt.Sprintf("DEL of network %s", at.Network), NoticeUndeleted
-	if at.Phase == state.Restoring {
-		what, reason = fmt.Sprintf("restoring device %s", at.Device), NoticeDevice
-	}
-	s.log.Error("gave up detaching a pod; retrying periodically", "operation", what,
-		"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
-	s.notices.send(podOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 }
 
 // deleteAgain retries the DELs of undeleted attachments one by one, because two may concern the same device.
@@ -69,10 +65,10 @@ func (s *steps) deleteAgain(c *claim, indexes []int) {
 		if err != nil {
 			at := &record.Undeleted[n]
 			at.Tries, at.DelError = at.Tries+1, err.Error()
-			s.log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+			s.Log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		}
 	}
-	s.table.do(func() { c.retryUndeletedAt = time.Now().Add(s.retries.UndeletedEvery) })
+	s.table.do(func() { c.retryUndeletedAt = time.Now().Add(s.Retries.UndeletedEvery) })
 	former := c.record
 	s.records.putOrRetry(c, record, "deleted again")
 	s.removeClearMarks(former, record)
@@ -92,7 +88,7 @@ func (s *steps) clear(c *claim, indexes []int) error {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
-		s.log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
+		s.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
 		if err := errors.Join(removeInfo(&at), s.cni.removeDir(key(c.uid(), &at)), s.dropUndeleted(record, n)); err != nil {
 			return fmt.Errorf("claim %s: clear an undeleted attachment: %w", c.ref, err)
 		}
@@ -110,7 +106,7 @@ func (s *steps) removeClearMarks(former, record *state.Claim) {
 	for _, at := range former.Undeleted {
 		if !slices.ContainsFunc(record.Undeleted, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
 			if err := s.records.files.Cleared(record.UID, &at); err != nil {
-				s.log.Warn("cannot remove the mark of a cleared attachment", "claim", record.Name, "error", err)
+				s.Log.Warn("cannot remove the mark of a cleared attachment", "claim", record.Name, "error", err)
 			}
 		}
 	}

@@ -22,15 +22,9 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 )
 
-// plugins runs CNI plugins through libcni. Each attachment has its own directory below cacheDir. The claim's
+// plugins runs CNI plugins through libcni. Each attachment has its own directory below CacheDir. The claim's
 // record holds the configuration and the result of ADD, so run removes libcni's cached copies.
-type plugins struct {
-	exec     invoke.Exec // nil = cniexec runs the plugins
-	hostRoot string
-	binDirs  []string
-	cacheDir string
-	log      *slog.Logger
-}
+type plugins struct{ Options }
 
 // add runs ADD and returns the result. It never kills plugins, because the state that they would leave is unknown.
 func (p *plugins) add(key string, at *state.Attachment) (result json.RawMessage, err error) {
@@ -49,7 +43,7 @@ func (p *plugins) check(at *state.Attachment) error {
 	}
 	find := p.runner(nil)
 	for _, plugin := range list.Plugins {
-		if _, err := find.FindInPath(plugin.Network.Type, p.binDirs); err != nil {
+		if _, err := find.FindInPath(plugin.Network.Type, p.CNIBinDirs); err != nil {
 			return wrapReason(err, "network %s: no plugin was run, because one is missing", at.Network)
 		}
 	}
@@ -86,17 +80,17 @@ func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f fu
 		capabilities[name] = value
 	}
 	return wrapReason(f(&cniexec.Network{
-		List: list, Dirs: p.binDirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
+		List: list, Dirs: p.CNIBinDirs, Exec: p.runner(lock), Cache: filepath.Join(p.dir(key), "libcni"),
 		Runtime: &libcni.RuntimeConf{ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities},
 	}), "network %s: %s", at.Network, verb)
 }
 
 // runner returns an Exec whose plugins inherit lock.
 func (p *plugins) runner(lock *os.File) invoke.Exec {
-	if p.exec != nil {
-		return p.exec
+	if p.Exec != nil {
+		return p.Exec
 	}
-	return &loggedExec{cniexec.Exec{Root: p.hostRoot, Limit: PluginLimit, Inherit: lock}, p.log}
+	return &loggedExec{cniexec.Exec{Root: p.HostRoot, Limit: PluginLimit, Inherit: lock}, p.Log}
 }
 
 // waitForOrphans waits for plugins that a killed driver process left running, because they may still create state that
@@ -104,7 +98,7 @@ func (p *plugins) runner(lock *os.File) invoke.Exec {
 func (p *plugins) waitForOrphans(key string) {
 	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), lockFile), PluginLimit)
 	if err != nil {
-		p.log.Warn("a plugin of an earlier driver process is still running; assuming that it is a daemon", "attachment", key, "error", err)
+		p.Log.Warn("a plugin of an earlier driver process is still running; assuming that it is a daemon", "attachment", key, "error", err)
 	}
 	safefile.Unlock(lock)
 }
@@ -113,7 +107,7 @@ const lockFile = "running" // locked while plugins of the attachment run
 
 func (p *plugins) removeDir(key string) error { return os.RemoveAll(p.dir(key)) }
 
-func (p *plugins) dir(key string) string { return filepath.Join(p.cacheDir, key) }
+func (p *plugins) dir(key string) string { return filepath.Join(p.CacheDir, key) }
 
 // cniArgs returns the CNI_ARGS of Kubernetes runtimes, in their order, and the name of the claim.
 func cniArgs(sb Sandbox, claimName string) [][2]string {

@@ -46,7 +46,6 @@ type attachmentView struct {
 	cleared        bool // an administrator cleared it
 }
 
-// action is a kind of step.
 type action string
 
 const (
@@ -111,7 +110,6 @@ func rules() []rule {
 	}
 }
 
-// decide returns the next action for an attachment.
 func decide(phase state.Phase, w want, a attachmentView) action {
 	for _, r := range rules() {
 		if slices.Contains(r.phases, phase) && slices.Contains(r.wants, w) && r.fits(a) {

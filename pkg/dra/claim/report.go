@@ -2,11 +2,12 @@ package claim
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
@@ -19,16 +20,9 @@ import (
 
 // reports writes the status of claims to the API server, at most four at a time.
 type reports struct {
-	driver string
-	write  func(context.Context, status.Report) error
-	table  *table
-	queue  workqueue.TypedRateLimitingInterface[string] // claims whose status may have to be written
-	log    *slog.Logger
-}
-
-func newReports(driver string, write func(context.Context, status.Report) error, t *table, log *slog.Logger) *reports {
-	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
-	return &reports{driver, write, t, workqueue.NewTypedRateLimitingQueue(limits), log}
+	Options
+	table *table
+	queue workqueue.TypedRateLimitingInterface[string] // claims whose status may have to be written
 }
 
 // run writes the status of queued claims until ctx ends. Each claim has its own back-off.
@@ -63,10 +57,10 @@ func (r *reports) send(ctx context.Context, uid string) {
 	if len(devices) > 0 {
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		err := r.write(limited, status.Report{Driver: r.driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+		err := r.Status(limited, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
 		retry := status.Retry(err)
 		if err != nil {
-			r.log.Warn("cannot write the status of a claim", "claim", c.ref, "retry", retry, "error", err)
+			r.Log.Warn("cannot write the status of a claim", "claim", c.ref, "retry", retry, "error", err)
 		}
 		if retry {
 			r.queue.AddRateLimited(uid)
@@ -84,7 +78,7 @@ func (r *reports) send(ctx context.Context, uid string) {
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for _, at := range c.record.Attachments {
-		d := metadata.Device{Driver: r.driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: devices.Shown(&at)}
+		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: devices.Shown(&at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
 			list = append(list, d.Attached(at.Result, devices.MetadataOf(&at).NetworkData)) // steps.metadata has logged the warnings
@@ -104,7 +98,6 @@ type Notice struct {
 	Text   string
 }
 
-// Reasons of notices.
 const (
 	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
 	NoticeLate      = "NetworkAttachTimeout"     // the ADDs took longer than the runtime waits
@@ -132,5 +125,66 @@ func (n *notices) send(pod state.Pod, reason, text string) {
 	if !recently {
 		notice.Text = text
 		n.notify(notice)
+	}
+}
+
+// Census counts attachments by phase, claims whose status is not yet written to the API server, and unreadable records.
+type Census struct {
+	Phases        map[string]int
+	PendingStatus int
+	Unreadable    int
+}
+
+// metrics are the metrics of an engine. docs/dra/reference.md lists them.
+type metrics struct {
+	execs         *prometheus.HistogramVec
+	execFailures  *prometheus.CounterVec
+	events        *prometheus.HistogramVec
+	eventFailures *prometheus.CounterVec
+	connected     prometheus.Gauge
+	waits         prometheus.Histogram
+}
+
+// newMetrics registers the metrics. It calls census at each scrape.
+func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
+	in := promauto.With(to)
+	histogram := func(name, help string) prometheus.HistogramOpts {
+		// A macvlan takes 10 ms, and DHCP takes seconds. The runtime stops waiting after 2 s.
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}}
+	}
+	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
+	m := &metrics{
+		execs:         in.NewHistogramVec(histogram("devinfo_dra_exec_duration_seconds", "Duration of ADD and DEL of a CNI network, successful or not, by verb."), []string{"verb"}),
+		execFailures:  in.NewCounterVec(counter("devinfo_dra_exec_failures_total", "Failures of ADD and DEL of a CNI network, by verb and reason."), []string{"verb", "reason"}),
+		events:        in.NewHistogramVec(histogram("devinfo_dra_request_duration_seconds", "Duration of requests from the container runtime and the kubelet, by request."), []string{"request"}),
+		eventFailures: in.NewCounterVec(counter("devinfo_dra_request_failures_total", "Requests from the container runtime and the kubelet that failed, by request."), []string{"request"}),
+		connected:     in.NewGauge(prometheus.GaugeOpts{Name: "devinfo_dra_nri_connected", Help: "1 while the container runtime is connected through NRI, else 0."}),
+		waits:         in.NewHistogram(histogram("devinfo_dra_sandbox_wait_seconds", "Time that sandboxes waited until they were attached.")),
+	}
+	gauge := func(name, help string, labels prometheus.Labels, count func(Census) int) {
+		in.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(count(census())) })
+	}
+	for _, phase := range state.Phases() {
+		labels := prometheus.Labels{"phase": string(phase)}
+		gauge("devinfo_dra_attachments", "Attachments of prepared claims, by phase.", labels, func(c Census) int { return c.Phases[string(phase)] })
+	}
+	gauge("devinfo_dra_undeleted_attachments", "Attachments whose DEL was given up.", nil, func(c Census) int { return c.Phases[string(state.Undeleted)] })
+	gauge("devinfo_dra_pending_status_updates", "Claims whose status is not yet written to the API server.", nil, func(c Census) int { return c.PendingStatus })
+	return m
+}
+
+// exec counts one ADD or DEL of a CNI network.
+func (m *metrics) exec(verb string, took time.Duration, err error) {
+	m.execs.WithLabelValues(verb).Observe(took.Seconds())
+	if err != nil {
+		m.execFailures.WithLabelValues(verb, string(reasonOf(err))).Inc()
+	}
+}
+
+// event counts one call by the runtime or the kubelet. Use it as defer e.metrics.event("Name", time.Now(), &err).
+func (m *metrics) event(name string, began time.Time, err *error) {
+	m.events.WithLabelValues(name).Observe(time.Since(began).Seconds())
+	if *err != nil {
+		m.eventFailures.WithLabelValues(name).Inc()
 	}
 }

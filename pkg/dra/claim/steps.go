@@ -3,7 +3,6 @@ package claim
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,19 +13,15 @@ import (
 
 // steps executes the steps that [reconcile] returns. Their results are on record when execute returns.
 type steps struct {
-	table         *table
-	records       *records
-	gate          *gate
-	reports       *reports
-	notices       *notices
-	metrics       *metrics
-	node          *devices.Node
-	cni           plugins
-	retries       Retries
-	bootID        string
-	deviceInfoDir string
-	reached       func(name string)
-	log           *slog.Logger
+	Options
+	table   *table
+	records *records
+	gate    *gate
+	reports *reports
+	notices *notices
+	metrics *metrics
+	node    *devices.Node
+	cni     plugins
 }
 
 func (s *steps) execute(c *claim, next step, sb *sandbox) error {
@@ -108,9 +103,9 @@ func (s *steps) recordAttachError(c *claim) {
 	s.reports.queue.Add(c.uid())
 }
 
-// releaseAll closes the gates of devices without a network and ends all leases. It is called when no DEL is
-// pending, but a process that was killed before its ADD may have left leases.
-func (s *steps) releaseAll(c *claim) error {
+// forget closes the gates of devices without a network, ends all leases, and removes the record, except its undeleted
+// attachments. No DEL is pending, but a process that was killed before its ADD may have left leases.
+func (s *steps) forget(c *claim) error {
 	for _, at := range c.record.Attachments {
 		var err error
 		if at.Bare() {
@@ -123,14 +118,6 @@ func (s *steps) releaseAll(c *claim) error {
 			return c.wrap(&at, err)
 		}
 	}
-	return nil
-}
-
-// forget removes the record, except its undeleted attachments.
-func (s *steps) forget(c *claim) error {
-	if err := s.releaseAll(c); err != nil {
-		return err
-	}
 	left, err := c.remainder(), error(nil)
 	if left == nil {
 		err = s.records.files.Remove(c.uid())
@@ -140,7 +127,7 @@ func (s *steps) forget(c *claim) error {
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
-	s.reached("forgotten")
+	s.Reached("forgotten")
 	s.records.drop(c, left)
 	return nil
 }

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -13,12 +12,10 @@ import (
 
 // worker runs the steps of claims. A claim has at most one running step; different claims run in parallel.
 type worker struct {
-	table          *table
-	steps          *steps
-	delMaxFailures int
-	log            *slog.Logger
-	used           [lanes]int      // number of running steps; the table's mutex guards used and waiting
-	waiting        [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
+	table   *table
+	steps   *steps
+	used    [lanes]int      // number of running steps; the table's mutex guards used and waiting
+	waiting [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
 }
 
 // run starts a goroutine for each queued claim, one at a time for a claim, until the queue shuts down.
@@ -96,7 +93,7 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attach
 	if at.Phase == state.Prepared {
 		return attachmentView{bare: at.Bare()}
 	}
-	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.delMaxFailures
+	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.steps.DelMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
@@ -188,13 +185,13 @@ func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 	switch {
 	case s.do == doDel || s.do == doDelAgain || s.do == doRestore || c.removed: // these steps have their own back-off
 	case err != nil && now != g: // the goal has changed, so the failure does not concern the new goal
-		w.log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
+		w.steps.Log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
 	case err == nil && s.do == c.failure.step:
 		c.failure = retry{}
 		w.table.backOff.Forget(c.uid())
 	case err != nil:
 		c.failure = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
-		w.log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
+		w.steps.Log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
 	}
 	w.table.notifyWaiters()
 }

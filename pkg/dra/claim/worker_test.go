@@ -17,9 +17,9 @@ func TestStartingSandboxWaitsForGateThatKnowsIt(t *testing.T) {
 			_, _ = w.begin(c, reconcile(seen.record, seen.goal, seen.view), seen)
 		},
 		"while the gate is written": func(w *worker, c *claim, start func()) {
-			w.steps.gate.reached = func(string) { start() }
+			w.steps.gate.Reached = func(string) { start() }
 			difftest.Must(t, w.steps.gate.open(c, []int{0}))
-			w.steps.gate.reached = func(string) {}
+			w.steps.gate.Reached = func(string) {}
 		},
 	} {
 		e := newEngine(t)

@@ -14,9 +14,6 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
-// healthLasts is how long the result of a survey is valid. Surveys are a minute apart.
-const healthLasts = 3 * time.Minute
-
 // examine finds the problems of the devices in a survey.
 func (n *Node) examine(s survey, now time.Time) {
 	attached := n.having(func(at *state.Attachment) bool { return at.Phase == state.Added })
@@ -65,7 +62,7 @@ func (n *Node) Health(pool string) (list []kubeletplugin.DeviceHealth, changed <
 	if n.Sharing() {
 		list = append(list, kubeletplugin.DeviceHealth{PoolName: pool, DeviceName: SoftwareDevice, Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now()})
 	}
-	if time.Since(n.examined) > healthLasts {
+	if time.Since(n.examined) > 3*time.Minute { // surveys are a minute apart
 		return list, n.healthChanged
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.problems)) {

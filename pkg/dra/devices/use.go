@@ -110,10 +110,7 @@ func (n *Node) noteOf(at *state.Attachment) (snapshot restore.Snapshot, ok bool)
 }
 
 // The states of a device that callers of [Node.State] need.
-const (
-	Replaced = restore.Replaced
-	Gone     = restore.Gone
-)
+const Replaced, Gone = restore.Replaced, restore.Gone
 
 // State returns whether the device of an attachment still exists; "" = unknown. at may be nil.
 func (n *Node) State(at *state.Attachment) restore.State {

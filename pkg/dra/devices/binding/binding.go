@@ -199,7 +199,6 @@ func (b *binder) value(key string) string {
 	return ""
 }
 
-// pluginType describes a type of CNI plugin.
 type pluginType struct {
 	kinds   []hostdev.Kind // kinds that the plugin can attach
 	bridges []hostdev.Kind // kinds that the plugin uses as its bridge

@@ -36,7 +36,6 @@ func isMaster(k hostdev.Kind) bool {
 	return k == hostdev.Bond || k == hostdev.Bridge || k == hostdev.OVS
 }
 
-// Device is a network device of the host.
 type Device struct {
 	Name string // name in the ResourceSlice: a DNS label, the same after a reboot
 	hostdev.Ref
@@ -260,9 +259,6 @@ func AttributeNames() []resourceapi.QualifiedName {
 	}
 }
 
-// alwaysPublished are the attributes that the driver needs itself.
-var alwaysPublished = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex}
-
 // published parses names of [AttributeNames]. The domain [Domain] may be omitted.
 func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	if names == nil {
@@ -272,7 +268,7 @@ func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	for _, name := range AttributeNames() {
 		known = append(known, strings.TrimPrefix(string(name), Domain+"/"))
 	}
-	list = slices.Clone(alwaysPublished)
+	list = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex} // the driver needs these itself
 	for n, name := range names {
 		at := slices.Index(known, strings.TrimPrefix(name, Domain+"/"))
 		if at < 0 {

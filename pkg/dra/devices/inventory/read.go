@@ -18,7 +18,6 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// Host is the data of a machine.
 type Host struct {
 	hostdev.Host
 	Uplinks []string          // interfaces of default routes; nil = unknown
@@ -35,7 +34,6 @@ func Live(sys *sysfs.FS) (Host, error) {
 	return Host{host, append([]string{}, uplinks...), uses}, err
 }
 
-// Captured reads a host from a capture file.
 func Captured(file *capturefile.Host) (Host, error) {
 	links, err := linkhost.New(file)
 	if err != nil {

@@ -72,7 +72,6 @@ const DefaultAttachments = 1023
 // device (ResourceSliceMaxAttributesAndCapacitiesPerDevice).
 const maxAttributes = 8
 
-// Rules are valid rules.
 type Rules struct {
 	list   []rule
 	absent bool // the configuration has no key "devices"

@@ -41,7 +41,6 @@ func (p Published) sharing(name string) SharingMode {
 	return ""
 }
 
-// PublishedIn returns the devices in slices.
 func PublishedIn(list []Slice) Published {
 	all := Published{}
 	for _, s := range list {

@@ -11,7 +11,6 @@ type Times struct {
 	Poll   time.Duration // interval between reads without events
 }
 
-// DefaultTimes returns the intervals of the driver.
 func DefaultTimes() Times { return Times{Settle: time.Second, Poll: time.Minute} }
 
 // Watch calls rebuild immediately, t.Settle after an event, and t.Poll after the last call, until ctx ends. It

@@ -88,7 +88,6 @@ func (s Snapshot) IsReplaced(now Snapshot) bool {
 	return s.Inode != 0 && now.Inode != 0 && s.Inode != now.Inode
 }
 
-// present is the current state of a device.
 type present struct {
 	Snapshot
 	is    link.Interface // the interface IfName
@@ -149,7 +148,6 @@ func (d *Devices) inode(f Snapshot) (uint64, error) {
 	return inode, err
 }
 
-// now returns the current state of the device in a snapshot.
 func (d *Devices) now(f Snapshot) (present, error) {
 	now, err := d.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")

@@ -91,10 +91,6 @@ func (d *Devices) set(name, text string) error {
 	return nil
 }
 
-// patience limits the time for unbinding a function. vfio-pci waits until no process has the function open
-// (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
-const patience = 5 * time.Second
-
 func (d *Devices) unbind(device, driver string) error {
 	done := make(chan error, 1)
 	d.unbinding.Store(device, done)
@@ -103,7 +99,8 @@ func (d *Devices) unbind(device, driver string) error {
 }
 
 // unbound waits for the end of an unbind call, which an earlier attempt may have begun. During the call the kernel
-// holds the lock of the device, so reading or writing driver_override or probing the device would block.
+// holds the lock of the device, so reading or writing driver_override or probing the device would block. vfio-pci waits
+// until no process has the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
 func (d *Devices) unbound(device string) error {
 	done, ok := d.unbinding.Load(device)
 	if !ok {
@@ -113,7 +110,7 @@ func (d *Devices) unbound(device string) error {
 	case err := <-done.(chan error):
 		d.unbinding.Delete(device)
 		return err
-	case <-time.After(patience):
+	case <-time.After(5 * time.Second):
 		return fmt.Errorf("%s: its driver does not release it: a process still has it open", device)
 	}
 }
