@@ -42,12 +42,9 @@ func (t *tool) host() (*host, error) {
 	if t.captureFile != "" {
 		open = t.capturedHost
 	}
-	h, err := open()
-	if err != nil {
-		return nil, err
-	}
-	t.opened = h
-	return h, nil
+	var err error
+	t.opened, err = open()
+	return t.opened, err
 }
 
 // close removes the unpacked files of a capture.

@@ -39,24 +39,20 @@ func inspectCommand(t *tool) *cobra.Command {
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
   devinfoctl --capture node.txtar inspect ens1f0v2`,
 		Args: commandline.Args(1, "DEVICE"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: t.onHost(func(h *host, args []string) error {
 			s.Name = args[0]
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // a name, as for ip -n
 				s.Netns = "/run/netns/" + s.Netns
 			}
-			return t.inspect(s)
-		},
+			return t.inspect(h, s)
+		}),
 	}
 	cmd.Flags().StringVar(&s.Netns, "netns", "", "network namespace that the interface is in, by `path`, or by the name that ip -n takes")
 	cmd.Flags().BoolVar(&s.SubfunctionParent, "subfunction-parent", false, "let the parent function stand for an SF")
 	return cmd
 }
 
-func (t *tool) inspect(s node.Subject) error {
-	h, err := t.host()
-	if err != nil {
-		return err
-	}
+func (t *tool) inspect(h *host, s node.Subject) error {
 	in, err := h.Inspect(s)
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -66,7 +66,7 @@ func TestInspectComparesRepresentorWithSriovnet(t *testing.T) {
 		source + "finds nothing: no": func(link.Eswitch, string, link.Flavour, int) (string, error) { return "", errors.New("no") },
 	} {
 		ctl, out := heard(t, switchdevHost, sriovnet)
-		if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.Contains(out.String(), want+"\n") {
+		if err := ctl.inspect(ctl.opened, node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.Contains(out.String(), want+"\n") {
 			t.Errorf("%v; want %q in\n%s", err, want, out)
 		}
 	}
@@ -82,7 +82,7 @@ func TestRepresentorOnlyInSriovnetIsAWarning(t *testing.T) {
 	ctl, out := heard(t, switchdevHost, crosschecktest.Sriovnet)
 	finder := ctl.opened.Finder
 	finder.Eswitches = unseen{finder.Eswitches}
-	if err := ctl.inspect(node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
+	if err := ctl.inspect(ctl.opened, node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
 		t.Errorf("%v; want %q in\n%s", err, want, out)
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,7 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +23,7 @@ import (
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/output"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -28,12 +32,9 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	t := &tool{stdin: stdin, raw: stdout, stdout: clierr.Terminal(stdout), stderr: clierr.Terminal(stderr)}
 	self, err := os.Executable()
-	t.inPod = err == nil && self == inImage
+	t.inPod = err == nil && self == "/devinfoctl" // its path in the agents' images
 	return t.run(args)
 }
-
-// inImage is the path of devinfoctl in the agents' images.
-const inImage = "/devinfoctl"
 
 func (t *tool) run(args []string) int {
 	defer t.close()
@@ -133,10 +134,7 @@ func (t *tool) start(cmd *cobra.Command) {
 			return err
 		}
 		t.started = true
-		if err := t.enter(); err != nil {
-			return err
-		}
-		if err := t.exposed(); err != nil {
+		if err := cmp.Or(t.enter(), t.exposed()); err != nil {
 			return err
 		}
 		return body(cmd, args)
@@ -205,4 +203,43 @@ func (t *tool) settings() (config.Node, error) {
 		return node, clierr.For(err, "correct the file; the plugin refuses ADD with it too")
 	}
 	return node, nil
+}
+
+// print prints value in the format of -o: with table, or as JSON or YAML.
+func (t *tool) print(value any, table func(w io.Writer)) error {
+	if t.output == "json" || t.output == "yaml" {
+		return output.Encode(t.stdout, t.output, value)
+	}
+	var b bytes.Buffer
+	table(&b)
+	_, err := t.stdout.Write(b.Bytes())
+	return err
+}
+
+// say prints each text on a line with a label. It skips empty texts.
+func say(w io.Writer, indent, what string, texts ...string) {
+	for _, text := range texts {
+		if text != "" {
+			fmt.Fprintf(w, "%s%s: %s\n", indent, what, printable(text))
+		}
+	}
+}
+
+// printRows prints a table. The first row has the headings.
+func printRows(w io.Writer, rows [][]string) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for c, cell := range row {
+			row[c] = printable(cell)
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	table.Flush()
+}
+
+// printable makes a cell safe for a terminal. An empty cell becomes "-".
+func printable(text string) string { return clierr.Printable(cmp.Or(text, "-")) }
+
+func (t *tool) warn(format string, args ...any) {
+	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", fmt.Sprintf(format, args...))
 }

@@ -141,9 +141,13 @@ func (t *tool) agentOn(ctx context.Context, node string) (found *corev1.Pod, dow
 	}
 	for n := range pods.Items {
 		pod := &pods.Items[n]
+		// Any user can give a pod the agents' labels, but users who can mount directories of the node, as the agents do,
+		// are trusted with the node.
+		hasNode := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
+		waits := slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == "agent" && c.State.Running == nil })
 		switch {
-		case pod.Status.Phase != corev1.PodRunning || !hasNode(pod):
-		case waits(pod):
+		case pod.Status.Phase != corev1.PodRunning || !hasNode:
+		case waits: // for example in a CrashLoopBackOff
 			down = fmt.Errorf("the container of pod %[1]s/%[2]s on node %[3]s does not run: kubectl -n %[1]s logs %[2]s shows why", pod.Namespace, pod.Name, node)
 		case found == nil || pod.Labels[nameLabel] == driverName:
 			found = pod
@@ -159,17 +163,6 @@ func (t *tool) agentOn(ctx context.Context, node string) (found *corev1.Pod, dow
 		return nil, nil, err
 	}
 	return nil, nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one of them, or run devinfoctl on the node", agentName, driverName, node)
-}
-
-// waits reports whether the container of an agent's pod does not run, for example in a CrashLoopBackOff.
-func waits(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Name == "agent" && c.State.Running == nil })
-}
-
-// hasNode reports whether a pod mounts directories of its node, as the agents do. Any user can give a pod the
-// agents' labels, but users who can mount the node's directories are trusted with the node.
-func hasNode(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
 }
 
 const (

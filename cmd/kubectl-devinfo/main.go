@@ -82,11 +82,6 @@ Exit codes:
   3  a query failed, the named object does not exist, or no pod has the device and not all nodes
      were queried`
 
-const rootExample = `  kubectl devinfo -A                             # all pods
-  kubectl devinfo pod dpdk-0                     # all that is known of one
-  kubectl devinfo holder 0000:03:00.5 --node n1  # whose device it is
-  kubectl devinfo doctor n1                      # problems of a node`
-
 func newTool(streams genericiooptions.IOStreams) *tool {
 	safe := genericiooptions.IOStreams{In: streams.In, Out: clierr.Terminal(streams.Out), ErrOut: clierr.Terminal(streams.ErrOut)}
 	t := &tool{IOStreams: safe, raw: streams.Out, config: genericclioptions.NewConfigFlags(true)}
@@ -108,10 +103,13 @@ func (t *tool) connect() error {
 
 func (t *tool) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:         "kubectl-devinfo",
-		Short:       "the devices behind the network interfaces of pods",
-		Long:        rootHelp,
-		Example:     rootExample,
+		Use:   "kubectl-devinfo",
+		Short: "the devices behind the network interfaces of pods",
+		Long:  rootHelp,
+		Example: `  kubectl devinfo -A                             # all pods
+  kubectl devinfo pod dpdk-0                     # all that is known of one
+  kubectl devinfo holder 0000:03:00.5 --node n1  # whose device it is
+  kubectl devinfo doctor n1                      # problems of a node`,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl devinfo"},
 		RunE:        t.list,
 	}

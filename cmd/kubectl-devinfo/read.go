@@ -23,9 +23,6 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
-// namedClaims is the number of claims up to which they are read by name instead of listed.
-const namedClaims = 50
-
 // attachments returns the attachments of the pods that the flags select in a namespace, or in all if it is "".
 // See attachmentsOf for node.
 func (t *tool) attachments(ctx context.Context, namespace, node string) ([]cluster.Network, error) {
@@ -70,16 +67,25 @@ func problems(list []cluster.Network) (pods []string) {
 // readClaims reads the claims of the pods. It reads them by name if they are few or on one node, else it lists
 // the namespace.
 func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace string) (err error) {
+	const few = 50
 	names := view.Claims()
 	switch {
 	case len(names) == 0:
 		return nil
-	case t.node != "" || len(names) <= namedClaims:
+	case t.node != "" || len(names) <= few:
 		err = t.claimsByName(ctx, view, names)
 	default:
 		err = each(ctx, metav1.ListOptions{}, t.api.ResourceV1().ResourceClaims(namespace).List, view.Claim)
 	}
-	return t.readable("cannot read resource claims, so devices of claims are not shown", err)
+	switch {
+	case apierrors.IsNotFound(err): // a cluster without claims, before Kubernetes 1.34
+		return nil
+	case apierrors.IsForbidden(err):
+		t.partial = true
+		fmt.Fprintf(t.ErrOut, "warning: cannot read resource claims, so devices of claims are not shown: %v\n", err)
+		return nil
+	}
+	return err
 }
 
 func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []types.NamespacedName) error {
@@ -92,20 +98,6 @@ func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []typ
 		}
 	}
 	return nil
-}
-
-// readable turns a lack of permission into a warning. It ignores resources that the cluster does not have,
-// such as claims before Kubernetes 1.34.
-func (t *tool) readable(without string, err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsForbidden(err):
-		t.partial = true
-		fmt.Fprintf(t.ErrOut, "warning: %s: %s\n", without, err.Error())
-		return nil
-	}
-	return err
 }
 
 // note prints why the output may be incomplete.
@@ -160,11 +152,8 @@ func (t *tool) complete(resource string, flag bool) cobra.CompletionFunc {
 	}
 }
 
-// maxNetworks limits how many NetworkAttachmentDefinitions one command reads.
-const maxNetworks = 50
-
 // networks explains attachments without a device. It sets the problem to the finding of devinfoctl validate in the
-// network, followed by the reason that the node has on record.
+// network, followed by the reason that the node has on record. It reads at most 50 networks.
 func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 	findings := map[types.NamespacedName]string{}
 	for n := range list {
@@ -176,7 +165,7 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		if namespace, network, qualified := strings.Cut(a.Network, "/"); qualified {
 			name = types.NamespacedName{Namespace: namespace, Name: network}
 		}
-		if _, known := findings[name]; !known && len(findings) < maxNetworks {
+		if _, known := findings[name]; !known && len(findings) < 50 {
 			finding, err := validated(ctx, t.api, name)
 			if apierrors.IsForbidden(err) {
 				fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", err.Error())

@@ -163,7 +163,6 @@ func plain(data []byte) bool {
 		!bytes.Contains(data, []byte("\n-- ")) && !bytes.ContainsAny(data, "\r\x00")
 }
 
-// Machine returns this machine's name and its kernel release.
 func Machine() (name, release string) {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {

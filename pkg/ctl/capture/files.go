@@ -87,9 +87,6 @@ func (f *files) at(name string) string {
 	return filepath.Join("/", f.root, filepath.Clean("/"+name))
 }
 
-// limit is the size of the largest captured file in bytes.
-const limit = 4 << 20
-
 // file captures a link, or the part of a file that read returns. It notes other types of files, which the plugin
 // never creates.
 func (f *files) file(name string, read reader) {
@@ -111,7 +108,7 @@ func (f *files) file(name string, read reader) {
 		e.Name += toTarget + target
 	case !stat.Mode().IsRegular():
 		return
-	case stat.Size() > limit:
+	case stat.Size() > 4<<20: // bytes
 		f.note("%s is left out, because it has %d bytes", name, stat.Size())
 		return
 	default:

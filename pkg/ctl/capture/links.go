@@ -16,7 +16,6 @@ import (
 // Captured returns data of a host from an earlier capture of it.
 type Captured struct{ Host *capturefile.Host }
 
-// Parts returns the captured parts unchanged.
 func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{

@@ -35,10 +35,6 @@ func newScrubber(secrets []string) *scrubber {
 	return s
 }
 
-// minWord is the length of the shortest name that is renamed everywhere. A shorter one may be a common word, and
-// occur in keys of JSON.
-const minWord = 6
-
 // word returns the replacement for a word of this sort; a nil scrubber returns the word itself. The word is renamed
 // everywhere if it is long, contains a digit or a dash, and does not repeat one character, like the serial number
 // 00000000.
@@ -51,7 +47,8 @@ func (s *scrubber) word(word, sort string) string {
 		s.count[sort]++
 		s.words[key] = fmt.Sprintf("%s-%d", sort, s.count[sort])
 	}
-	if len(key) >= minWord && strings.ContainsAny(key, "0123456789-") && strings.Trim(key, key[:1]) != "" {
+	const shortest = 6 // a shorter word may be a common one, and occur in keys of JSON
+	if len(key) >= shortest && strings.ContainsAny(key, "0123456789-") && strings.Trim(key, key[:1]) != "" {
 		s.text(word, s.words[key])
 	}
 	return s.words[key]

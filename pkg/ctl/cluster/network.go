@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/view"
 )
 
@@ -31,16 +30,6 @@ type Network struct {
 	FromNode    bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
 	NotAsked    bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
 	Problem     string          `json:"problem,omitempty"`    // why information is missing
-}
-
-// describe sets the device from device information in JSON.
-func (n *Network) describe(text json.RawMessage) {
-	info, err := devinfo.Parse(text)
-	if err != nil {
-		n.Problem = "device-info: " + err.Error()
-		return
-	}
-	n.DeviceInfo, n.Device = text, view.Of(info)
 }
 
 // Holders returns the attachments that have a device. The name is a PCI address with or without domain, a vDPA

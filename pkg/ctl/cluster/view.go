@@ -9,6 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/view"
 )
 
 // A View collects attachments from API objects: pods, then their claims. It keeps only the shown fields, not the objects.
@@ -138,8 +141,10 @@ func OfMultus(pod *corev1.Pod) []Network {
 		}
 		a := blank
 		a.Network, a.Interface, a.MAC, a.IPs = n.Name, n.Interface, n.MAC, n.IPs
-		if n.DeviceInfo != nil {
-			a.describe(n.DeviceInfo)
+		if info, err := devinfo.Parse(n.DeviceInfo); err == nil {
+			a.DeviceInfo, a.Device = n.DeviceInfo, view.Of(info)
+		} else if n.DeviceInfo != nil {
+			a.Problem = "device-info: " + err.Error()
 		}
 		list = append(list, a)
 	}

@@ -19,7 +19,6 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 )
 
-// Level is the severity of a finding.
 type Level string
 
 // The levels. Only Error means that something does not work.
@@ -31,7 +30,6 @@ const (
 	Error   Level = "error"
 )
 
-// Finding is one line of a diagnosis.
 type Finding struct {
 	Check  string `json:"check"`
 	Level  Level  `json:"level"`
@@ -105,7 +103,6 @@ func probes() []probe {
 	}
 }
 
-// Diagnose returns the findings of all checks, in order.
 func Diagnose(e *Evidence) (all []Finding) {
 	for _, c := range probes() {
 		var list findings
@@ -153,11 +150,6 @@ func EvidenceOf(n *node.Node, live *Live) (*Evidence, error) {
 	if len(e.Unrecorded) > 0 && !n.SeesDriver() {
 		e.Unseen, e.Unrecorded = len(e.Unrecorded), nil
 	}
-	return e, e.devicesOf(n)
-}
-
-// devicesOf adds VFs and vDPA devices, with the settings that netlink reports.
-func (e *Evidence) devicesOf(n *node.Node) error {
 	devices, _, err := hostdev.Read(hostdev.Host{Sys: n.Sys})
 	for _, d := range devices {
 		switch d.Kind {
@@ -174,5 +166,5 @@ func (e *Evidence) devicesOf(n *node.Node) error {
 			e.VFs = append(e.VFs, vf)
 		}
 	}
-	return err
+	return e, err
 }

@@ -17,17 +17,18 @@ func attachments(e *Evidence, list *findings) {
 	}
 	for _, a := range e.Attachments {
 		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
-		level := levelOf(a)
-		switch level {
-		case OK:
-			if why == "" {
-				continue
-			}
-			level, state = Info, "at ADD" // found no device
-		case Warning:
-			state, why, remedy = "changed", a.Verdict.Warnings[0], "run devinfoctl check "+name
-		case Unknown:
-			remedy = "run devinfoctl doctor as root, outside of containers"
+		level := Info // while ADD or DEL runs
+		switch {
+		case a.Verdict.Problem != "":
+			level = Error
+		case state == check.OK && len(a.Verdict.Warnings) > 0:
+			level, state, why, remedy = Warning, "changed", a.Verdict.Warnings[0], "run devinfoctl check "+name
+		case state == check.OK && why == "":
+			continue
+		case state == check.OK:
+			state = "at ADD" // found no device
+		case state == check.Unknown:
+			level, remedy = Unknown, "run devinfoctl doctor as root, outside of containers"
 		}
 		if a.Pod != "" {
 			name = "pod " + a.Pod + ", " + name
@@ -37,21 +38,6 @@ func attachments(e *Evidence, list *findings) {
 }
 
 func (e *Evidence) driverAway() bool { return e.Live != nil && e.Live.DriverAway }
-
-// levelOf returns the level of an attachment's state. It is Info while ADD or DEL runs.
-func levelOf(a node.Attachment) Level {
-	switch {
-	case a.Verdict.Problem != "":
-		return Error
-	case a.State == check.OK && len(a.Verdict.Warnings) > 0:
-		return Warning
-	case a.State == check.OK:
-		return OK
-	case a.State == check.Unknown:
-		return Unknown
-	}
-	return Info
-}
 
 // leases reports the leases that nobody will end.
 func leases(e *Evidence, list *findings) {

@@ -246,15 +246,13 @@ func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 	}
 	state, why := n.checker.State(e, err)
 	a := &Attachment{Key: key, State: state, Why: n.text(why), entry: e, unread: err}
-	if e != nil {
-		a.Why = cmp.Or(a.Why, e.Reason)
-	}
-	if e == nil {
-		if state == check.Unknown {
-			return nil, err
-		}
+	switch {
+	case e == nil && state == check.Unknown:
+		return nil, err
+	case e == nil:
 		return a, nil
 	}
+	a.Why = cmp.Or(a.Why, e.Reason)
 	a.Pod = podName(e.PodName())
 	a.Type, a.Device, a.CDI, a.Netns, a.Facts = e.Device.Type, e.Device.ID, e.CDI.Device, e.Netns, factsOf(e.Info)
 	if !e.Time.IsZero() {

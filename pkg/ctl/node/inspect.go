@@ -29,7 +29,6 @@ type Inspection struct {
 	Warnings   []string         `json:"warnings,omitempty"`
 }
 
-// Subject is a device to inspect.
 type Subject struct {
 	Name  string // a PCI address may lack the domain, 0000
 	Netns string // path of the interface's network namespace; "" = that of this process
@@ -81,7 +80,10 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 			in.Problem = strings.ReplaceAll(in.Problem, `"subfunctionParent": true`, "--subfunction-parent")
 		}
 	case device.Info == nil:
-		in.Problem = deviceless(n.Finder.Interfaces, s)
+		in.Problem = "interface " + s.Name + " is a software interface without a device"
+		if i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name); err == nil && i.Kind != "" {
+			in.Problem = "interface " + s.Name + " is a " + i.Kind + ", and has no device"
+		}
 	}
 	return in, nil
 }
@@ -100,13 +102,6 @@ func (in *Inspection) hear(reference *crosscheck.Reference) {
 				o.Function, o, cmp.Or(o.Ours, "nothing")))
 		}
 	}
-}
-
-func deviceless(interfaces discovery.Interfaces, s Subject) string {
-	if i, err := interfaces.Interface(s.Netns, s.Name); err == nil && i.Kind != "" {
-		return "interface " + s.Name + " is a " + i.Kind + ", and has no device"
-	}
-	return "interface " + s.Name + " is a software interface without a device"
 }
 
 // ownNetns returns interfaces of our own network namespace, whatever the namespace argument is.

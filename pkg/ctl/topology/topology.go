@@ -14,7 +14,6 @@ import (
 	"devinfo-cni.io/pkg/host/hostdev"
 )
 
-// Topology contains the devices of a host.
 type Topology struct {
 	Devices []*Node `json:"devices"`
 	// Elsewhere lists attachments whose device is not in Devices: sockets, devices that no longer exist, and
@@ -69,7 +68,13 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 			r.top.Devices = append(r.top.Devices, &Node{Kind: hostdev.RDMA, Name: d.Name, Interfaces: deleteEmpty([]string{d.Netdev})})
 		}
 	}
-	r.drop()
+	idle := func(n *Node) bool { // an auxiliary device without an interface, RDMA device, representor or device below it
+		return n.Kind == hostdev.Auxiliary && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0
+	}
+	r.top.Devices = slices.DeleteFunc(r.top.Devices, idle)
+	for _, n := range r.at {
+		n.Below = slices.DeleteFunc(n.Below, idle)
+	}
 	r.offer(offers)
 	r.hold(attachments)
 	return r.top, nil
@@ -122,17 +127,6 @@ func (r *reader) put(d *hostdev.Device) {
 	}
 	up := r.at[d.Parent.At]
 	up.Below = append(up.Below, n)
-}
-
-// drop removes the auxiliary devices without an interface, RDMA device, representor or device below them.
-func (r *reader) drop() {
-	idle := func(n *Node) bool {
-		return n.Kind == hostdev.Auxiliary && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0
-	}
-	r.top.Devices = slices.DeleteFunc(r.top.Devices, idle)
-	for _, n := range r.at {
-		n.Below = slices.DeleteFunc(n.Below, idle)
-	}
 }
 
 func (r *reader) hold(attachments []node.Attachment) {

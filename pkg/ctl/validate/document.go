@@ -171,7 +171,6 @@ func lineOf(node *yamlnode.Node, path string, around int) int {
 	return around
 }
 
-// Finding is an error in a document, or a warning.
 type Finding struct {
 	Path    string `json:"path,omitempty"`  // "spec.config.plugins[1].deviceInfo.type"; "" = the document
 	Value   string `json:"value,omitempty"` // the value as JSON; "" = it is missing, or the rule quotes it
@@ -233,15 +232,13 @@ func text(raw json.RawMessage) (s string) {
 	return s
 }
 
-// longest is the number of runes of a value that a finding quotes.
-const longest = 120
-
-// show returns JSON on one line.
+// show returns JSON on one line, at most 120 runes of it.
 func show(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
 		return ""
 	}
+	const longest = 120
 	shown := []rune(b.String())
 	if len(shown) > longest {
 		return string(shown[:longest]) + "…"

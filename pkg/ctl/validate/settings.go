@@ -11,8 +11,8 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 )
 
-// settingsName is part of the name of the ConfigMap with node settings, unless the chart's fullnameOverride is set.
-const settingsName = "devinfo-settings"
+// defaultFile holds the settings of nodes without a file of their own.
+const defaultFile = "default.json"
 
 // isSettings reports whether an object is a file with settings of nodes, or a ConfigMap with such files. It also
 // recognizes a file by a misspelt key.
@@ -21,7 +21,7 @@ func isSettings(file string, object map[string]json.RawMessage) bool {
 	case text(object["kind"]) == configMap:
 		var named struct{ Name string }
 		_ = json.Unmarshal(object["metadata"], &named)
-		return strings.Contains(named.Name, settingsName)
+		return strings.Contains(named.Name, "devinfo-settings") // unless the chart's fullnameOverride is set
 	case object["apiVersion"] != nil || object["type"] != nil || object["plugins"] != nil:
 		return false
 	}
@@ -58,9 +58,6 @@ func (d *Document) settings() {
 		}
 	}
 }
-
-// defaultFile holds the settings of nodes without a file of their own.
-const defaultFile = "default.json"
 
 // nodeSettings reports all errors in settings. [config.ParseNode] returns only the first one.
 func (d *Document) nodeSettings(path string, data json.RawMessage) {

@@ -19,7 +19,6 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 )
 
-// Kind is a format.
 type Kind string
 
 // The formats, by the names that --kind takes.
@@ -65,7 +64,6 @@ func kindOf(file string, data json.RawMessage) Kind {
 	return ""
 }
 
-// Checker checks documents.
 type Checker struct {
 	// Find looks for a plugin in CNI_PATH; nil = there is no CNI_PATH.
 	Find func(plugin string) error
