@@ -4,6 +4,7 @@
 package check
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,7 +31,6 @@ type Checker struct {
 	Explain bool
 }
 
-// A Verdict is the outcome of comparing one fact.
 type Verdict string
 
 // For Differs and Gone, Report.Problem is set.
@@ -63,7 +63,6 @@ func (i Item) Change() string {
 	return fmt.Sprintf("%s has changed since ADD, from %q to %q", i.Fact, i.File, i.Now)
 }
 
-// Report is the comparison of one attachment.
 type Report struct {
 	Facts    []Item
 	Problem  *Error   // the first problem; nil = none
@@ -84,12 +83,7 @@ func (r *Report) Changed() (list []Item) {
 }
 
 // Err returns the error of CHECK: the problem, else the first read error, else nil.
-func (r *Report) Err() *Error {
-	if r.Problem != nil {
-		return r.Problem
-	}
-	return r.ReadError
-}
+func (r *Report) Err() *Error { return cmp.Or(r.Problem, r.ReadError) }
 
 func (r *Report) row(f Item) { r.Facts = append(r.Facts, f) }
 

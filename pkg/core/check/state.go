@@ -10,7 +10,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// State is the state of an attachment.
 type State string
 
 const (
@@ -32,12 +31,10 @@ const (
 	Undeleted State = "undeleted" // DEL failed too often; the driver no longer retries it
 )
 
-var incomparableKinds = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}
-
 // Incomparable returns the kind of problem if the state rules out a comparison. For Adding the problem is that
 // ADD was killed, so the caller must hold the entry's lock.
 func (s State) Incomparable() (kind Kind, over bool) {
-	kind, over = incomparableKinds[s]
+	kind, over = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}[s]
 	return kind, over
 }
 
@@ -104,7 +101,6 @@ func (c *Checker) checkDeviceExists(d journal.Identity) error {
 	return err
 }
 
-// Kind is the kind of a problem with an attachment.
 type Kind int
 
 const (

@@ -88,7 +88,8 @@ func (j *Journal) Hold(c *Claim) error {
 		by, _ := c.holderLinks()
 		stale, err := j.allowed(by)
 		if err == nil {
-			err = j.claims.Write(c.Record(), c.encode())
+			data, _ := json.Marshal(c) // strings and numbers always encode
+			err = j.claims.Write(c.Record(), append(data, '\n'))
 		}
 		if err != nil {
 			return err
@@ -124,11 +125,6 @@ func removeFiles(files map[string]string) error {
 		}
 	}
 	return nil
-}
-
-func (c *Claim) encode() []byte {
-	data, _ := json.Marshal(c) // strings and numbers always encode
-	return append(data, '\n')
 }
 
 // Holding reports whether a claim has all leases that its record names. After a killed Hold it may have only some.

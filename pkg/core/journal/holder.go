@@ -192,7 +192,6 @@ func (j *Journal) FillFromLeases(e *Entry) error {
 // contains the path of the pod's network namespace (sriov-cni, pkg/utils/pci_allocator.go).
 const SRIOVLocks = "/var/lib/cni/sriov/pci"
 
-// SRIOVLock is sriov-cni's allocation of a VF.
 type SRIOVLock struct {
 	Device string `json:"device"`         // PCI address
 	Netns  string `json:"netns"`          // path

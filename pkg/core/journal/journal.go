@@ -53,10 +53,7 @@ type records struct {
 	bootID string
 }
 
-const (
-	entriesDir = "attachments"
-	claimsDir  = "claims"
-)
+const entriesDir, claimsDir = "attachments", "claims"
 
 func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, claimsDir, record) }
 

@@ -17,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// Kind is the kind of thing that a lease covers.
 type Kind string
 
 // The kinds of leases. A file or spec belongs to one attachment, because the Device Information Specification 1.1.0
@@ -40,7 +39,6 @@ func (k Kind) String() string {
 // pods reports whether attachments of one pod may share a thing of this kind.
 func (k Kind) pods() bool { return k == OfSocket || k == OfDevice }
 
-// SharingMode is the mode of a lease.
 type SharingMode string
 
 // The modes. A shared lease admits other shared leases; an exclusive one admits none.
@@ -91,7 +89,6 @@ type lease struct {
 	DeviceLease
 }
 
-// sameLink reports whether two leases of one holder use the same link.
 func (l lease) sameLink(o lease) bool { return l.kind == o.kind && l.ID == o.ID && l.Mode == o.Mode }
 
 func (e *Entry) leases() (list []lease) {

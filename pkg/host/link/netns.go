@@ -156,7 +156,10 @@ func NetnsGone(path string) (bool, error) {
 		return false, err
 	}
 	if NetnsNamesProcess(path) {
-		if !seesProcesses() {
+		// All processes are visible in the initial PID namespace, whose inode is constant (include/linux/proc_ns.h,
+		// PROC_PID_INIT_INO). Without proc none is.
+		var stat unix.Stat_t
+		if unix.Stat("/proc/self/ns/pid", &stat) != nil || stat.Ino != 0xEFFFFFFC {
 			return false, fmt.Errorf("%s names a process, but the processes of the node are not visible here: run this on the node itself, or in a pod with hostPID", path)
 		}
 		return true, nil
@@ -174,13 +177,6 @@ func NetnsGone(path string) (bool, error) {
 			"if this is the node, the file is unused: remove it", path)
 	}
 	return err == nil, err
-}
-
-// seesProcesses reports whether all processes are visible: in the initial PID namespace, whose inode is constant
-// (include/linux/proc_ns.h, PROC_PID_INIT_INO). It reports false if proc is not mounted.
-func seesProcesses() bool {
-	var stat unix.Stat_t
-	return unix.Stat("/proc/self/ns/pid", &stat) == nil && stat.Ino == 0xEFFFFFFC
 }
 
 // SeesMounts reports whether mounts at path in other mount namespaces propagate to this one, because the mount of path

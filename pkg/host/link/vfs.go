@@ -49,7 +49,6 @@ const (
 	VFGUID       = "vf-guid" // node GUID and port GUID
 )
 
-// Unlike returns the names of the settings that differ.
 func (s VFSettings) Unlike(other VFSettings) (names []string) {
 	for _, c := range []struct {
 		name    string
