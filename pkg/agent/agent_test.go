@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent"
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/config"
@@ -195,6 +196,17 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	}
 }
 
+// stage makes the directories of sandboxes, each with its network namespace, and returns their parent directory.
+func (r *rig) stage(a *agent.Agent, sandboxes map[string]string) (staged string) {
+	r.t.Helper()
+	staged = filepath.Join(r.dir, "containers")
+	for sandbox, netns := range sandboxes {
+		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
+	}
+	a.Options.Injection = &inject.Config{StageDir: staged}
+	return staged
+}
+
 // The runtime could not delete a pod if the plugin were missing.
 func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	r := newRig(t)
@@ -203,6 +215,7 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	nameless.Args = ""
 	r.put(vf("alive", "0000:03:00.2", "", ""), nameless, r.dead("stale", "0000:03:00.3"))
 	r.must(os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600))
+	staged := r.stage(a, map[string]string{"ended": r.noNetns(), "runs": aliveNetns})
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	refused := "the journal has 3 attachments: delete their pods first: pod shop/web-alive (net1, network net-a), " +
 		"container nameless (net1, network net-a), attachment net-a/torn/net1 (or uninstall anyway with --force)"
@@ -215,6 +228,7 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	for _, name := range files {
 		difftest.Holds(t, filepath.Dir(name))
 	}
+	difftest.Holds(t, staged, "runs")
 	// Without node.json, the agent finds the journal through the settings in the ConfigMap.
 	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 }
@@ -254,6 +268,18 @@ func TestUninstallIgnoresSettingsThatWereNotInstalled(t *testing.T) {
 		r.must(os.Remove(entries+"net-a@torn@net1"), a.Uninstall(t.Context(), false))
 		difftest.Holds(t, filepath.Join(r.dir, "bin"))
 	})
+}
+
+// The runtime removes the network namespace of the sandbox "ends" a moment after DEL. The sandbox "told" is still
+// in use, because it has a device-info file of another program.
+func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {
+	r := newRig(t)
+	a := r.ranUntilHealthy()
+	staged := r.stage(a, map[string]string{"ends": aliveNetns, "told": aliveNetns})
+	node, err := a.Node()
+	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
+	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false))
+	difftest.Holds(t, staged, "told")
 }
 
 // The plugin works without the label. A node that needs restorecon(8) must not block the rollout to other nodes.

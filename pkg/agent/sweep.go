@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
@@ -48,10 +49,11 @@ func (a *Agent) collect(ctx context.Context) (cleanup.Garbage, error) {
 	return c.CollectStale(ctx, a.HostRoot != "", spread.rest)
 }
 
-// Uninstall cleans up and then removes the plugin and the node's settings. It removes only files that an agent has
-// installed, and any devinfo executable. If the journal has attachments, or is unreadable, Uninstall returns an error
-// and removes nothing, because the runtime could not delete their pods without the plugin. If force is set, it logs a
-// warning instead. Settings that the agent has refused to install do not stop it.
+// Uninstall cleans up and then removes the plugin, the node's settings and the directories of ended
+// sandboxes. It removes only files that an agent has installed, and any devinfo executable. If the journal
+// has attachments, or is unreadable, Uninstall returns an error and removes nothing, because the runtime
+// could not delete their pods without the plugin. If force is set, it logs a warning instead. Settings that the agent
+// has refused to install do not stop it.
 func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 	warn := func(what string, err error) {
 		if err != nil {
@@ -72,6 +74,15 @@ func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 		return fmt.Errorf("%w (or uninstall anyway with --force)", err)
 	}
 	warn("uninstalling although attachments may exist", err)
+	// Without the plugin, the settings may have been removed too, and the journal may be in another directory.
+	free := err == nil && a.Options.Plugin.IsThere()
+	node, err := a.Node()
+	warn("cannot read the node settings", err)
+	if a.Injection != nil {
+		o := *a.Injection
+		o.Log = a.Log
+		warn("could not remove files injected into pods that no longer exist", inject.New(o).RemoveEnded(node, free))
+	}
 	removed, err := a.Options.Plugin.Remove(ctx)
 	if err != nil {
 		return err

@@ -126,6 +126,24 @@ func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	return true, os.RemoveAll(filepath.Join(p.stage.root, id))
 }
 
+// RemoveEnded removes the directories of sandboxes that have ended. free is true if the journal has no
+// attachments. A sandbox without device-info files then counts as ended, because its DEL has run and the
+// runtime is about to remove its network namespace.
+func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
+	ids, err := p.stage.sandboxes()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, id := range ids {
+		found := map[string]nic{}
+		err := p.named(node, id, found)
+		_, left := p.removeEnded(id, free && err == nil && len(found) == 0)
+		errs = append(errs, err, left)
+	}
+	return errors.Join(errs...)
+}
+
 // restage updates the directory of a sandbox. It returns an error if a device-info file is missing, because ADD
 // may be about to write the file. The next refresh then retries.
 func (p *Plugin) restage(settings config.Node, id string) error {
