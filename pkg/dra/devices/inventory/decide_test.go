@@ -83,13 +83,14 @@ const (
 	pf0, pf1 = "pci-0000-01-00-0", "pci-0000-41-00-0"
 	vf0, vf1 = "pci-0000-01-10-0", "pci-0000-41-10-0"
 	nic      = "pci-0000-00-03-0" // of virtio-vm
+	mlxVF    = "pci-0000-65-00-4" // of mlx5-vdpa
 
 	shareAll = "devices: [{select: 'true', sharing: shared}]"
 	giveAll  = "devices: [{select: 'true', sharing: exclusive}]"
 )
 
 // words are the abbreviations of testdata.
-var words = strings.NewReplacer("PF0", pf0, "PF1", pf1, "VF0", vf0, "VF1", vf1, "FUNCTION", function, "NIC", nic, "PORT", "devx-pci--0000-3a3b-3a00-2e0--p1",
+var words = strings.NewReplacer("PF0", pf0, "PF1", pf1, "VF0", vf0, "VF1", vf1, "FUNCTION", function, "NIC", nic, "MLXVF", mlxVF, "PORT", "devx-pci--0000-3a3b-3a00-2e0--p1",
 	"GIVE", "{select: 'true', sharing: exclusive}", "SHARE", "{select: 'true', sharing: shared}",
 	"USED", "uplink eth4, vlan eth3.7 on eth3, use eth2 has the address 10.1.2.3/24, use eth3.7 has a route to 10.9.0.0/16")
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -15,58 +17,34 @@ import (
 	"devinfo-cni.io/test/goldentest"
 )
 
-// The holder of a device also has the devices on it and its parents. This does not depend on rules, because a PF in
-// a pod lacks the interface that rules need.
 func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
-	const (
-		vf, vdpa = "pci-0000-65-00-4", "vdpa-vdpa4" // vdpa is on vf
-		onlyVFs  = "devices: [{drivers: [igbvf], sharing: exclusive}]"
-		onlyVF   = "devices: [{pciAddresses: ['0000:65:00.4'], sharing: exclusive}]"
-	)
-	igb, mlx5 := read(t, host(t, capturetest.Text(t, "igb-sriov"))), read(t, host(t, capturetest.Text(t, "mlx5-vdpa")))
-	away := read(t, host(t, capturetest.Without(capturetest.Text(t, "igb-sriov"), "eth1")))
-	const port = "net-eth9" // a further port of the PF
-	two := append(slices.Clone(igb), inventory.Device{Name: port, Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: "eth9", PortOf: "0000:41:00.0"}})
-	for n := range mlx5 {
-		if mlx5[n].Name == vf {
-			mlx5[n].IfName = "enp101s0f0v2" // VFs of mlx5 have an interface beside their vDPA device
+	goldentest.Lines(t, "testdata/related.txt", func(line string) (offers []string) {
+		part := strings.Split(words.Replace(line), " | ")
+		changes, further := strings.CutSuffix(part[1], ", further port")
+		devices, s := read(t, changed(t, changes)), input()
+		if further {
+			devices = append(devices, inventory.Device{Name: "net-eth9", Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: "eth9", PortOf: "0000:41:00.0"}})
 		}
-	}
-	held := func(name string, as inventory.SharingMode, others ...string) inventory.DecideInput {
-		s := input()
-		s.Ours, s.Others = inventory.Published{name: {AllowMultipleAllocations: new(as == inventory.Shared)}}, map[string]string{}
-		for _, id := range others {
-			s.Others[id] = "pod ns/x has it"
-		}
-		return s
-	}
-	type whys map[string]string // by device, part of the reason; "" = it is offered
-	for name, test := range map[string]struct {
-		devices []inventory.Device
-		rules   string
-		s       inventory.DecideInput
-		want    whys
-	}{
-		"the PF is a claim's":                {away, onlyVFs, held(pf1, inventory.Exclusive), whys{vf1: pf1 + ", its parent", vf0: ""}},
-		"a port of the PF is a claim's":      {two, onlyVFs, held(port, inventory.Exclusive), whys{vf1: pf1 + ", its parent", vf0: ""}},
-		"a port of the PF, with VFs":         {two, giveAll, input(), whys{port: "it has 2 devices on it, which would lose their parent"}},
-		"the PF is another's":                {away, onlyVFs, held("", "", "0000:41:00.0"), whys{vf1: pf1 + ", its parent", vf0: ""}},
-		"pods share the PF":                  {igb, everything, held(pf1, inventory.Shared), whys{vf1: ""}},
-		"VFs are another's, and a claim's":   {igb, everything, held("pci-0000-01-10-2", inventory.Exclusive, "0000:01:10.0", "0000:01:10.2"), whys{vf0: "pod ns/x has it", "pci-0000-01-10-2": "", vf1: ""}},
-		"the vDPA device is a claim's":       {mlx5, onlyVF, held(vdpa, inventory.Exclusive), whys{vf: vdpa + ", which is on it"}},
-		"the vDPA device is another's":       {mlx5, onlyVF, held("", "", "vdpa4"), whys{vf: vdpa + ", which is on it"}},
-		"both are named":                     {mlx5, giveAll, input(), whys{vf: vdpa + " on it is offered", vdpa: ""}},
-		"the VF is named":                    {mlx5, onlyVF, input(), whys{vf: "", vdpa: "no rule selects it"}},
-		"both, and a claim has the VF":       {mlx5, giveAll, held(vf, inventory.Exclusive), whys{vf: "", vdpa: "a claim holds " + vf + ", its parent"}},
-		"both, and a claim has the vDPA one": {mlx5, giveAll, held(vdpa, inventory.Exclusive), whys{vf: "a claim holds " + vdpa + ", which is on it", vdpa: ""}},
-	} {
-		decisions := inventory.Decide(test.devices, rules(t, test.rules), test.s)
-		for device, want := range test.want {
-			if got := decision(t, decisions, device).Why; !strings.Contains(got, want) || want == "" && got != "" {
-				t.Errorf("%s: %s: got %q, want %q", name, device, got, want)
+		for n := range devices {
+			if devices[n].Name == mlxVF {
+				devices[n].IfName = "enp101s0f0v2" // VFs of mlx5 have an interface beside their vDPA device
 			}
 		}
-	}
+		s.Ours, s.Others = inventory.Published{}, map[string]string{}
+		for _, held := range strings.Split(part[3], ", ") {
+			switch holder, device, _ := strings.Cut(held, " "); holder {
+			case "claim", "pods":
+				s.Ours[device] = resourceapi.Device{AllowMultipleAllocations: new(holder == "pods")}
+			case "other":
+				s.Others[device] = "pod ns/x has it"
+			}
+		}
+		decisions := inventory.Decide(devices, rules(t, "devices: ["+part[2]+"]"), s)
+		for _, device := range strings.Fields(part[0]) {
+			offers = append(offers, device+": "+cmp.Or(decision(t, decisions, device).Why, "offered"))
+		}
+		return offers
+	})
 }
 
 // A device that claims hold keeps its published state, regardless of changes to rules and host, but no further claim

@@ -1,7 +1,6 @@
 package restore_test
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,48 +14,31 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
+// A line has a driver and changes of the host igb-sriov: "link PATH TARGET", "write PATH TEXT", "remove PATH".
 func TestDriverIsRefusedWithoutIsolationOfFunction(t *testing.T) {
-	const inGroup = "sys/kernel/iommu_groups/12/devices/"
-	for name, test := range map[string]struct {
-		change func(dir string) error
-		driver string
-		want   []string // parts of the error; nil = no error
-	}{
-		"alone":            {nil, "vfio-pci", nil},
-		"no such driver":   {nil, "uio", []string{"driver: uio", "load the module uio"}},
-		"with another one": {func(dir string) error { return os.Symlink("x", filepath.Join(dir, inGroup, "0000:01:10.2")) }, "vfio-pci", []string{"IOMMU group 12", "0000:01:10.2", `"igbvf"`, "bind them to vfio-pci"}},
-		"with one on it":   {func(dir string) error { return os.Symlink("x", filepath.Join(dir, inGroup, "0000:01:10.6")) }, "vfio-pci", nil},
-		"with a bridge": {func(dir string) error {
-			bridge := filepath.Join(dir, "sys/devices/pci0000:00/0000:00:05.0")
-			return errors.Join(os.Symlink("x", filepath.Join(dir, inGroup, "0000:00:05.0")), os.WriteFile(filepath.Join(bridge, "class"), []byte("0x060400\n"), 0o644),
-				os.Symlink("../../../devices/pci0000:00/0000:00:05.0", filepath.Join(dir, "sys/bus/pci/devices/0000:00:05.0")))
-		}, "vfio-pci", nil},
-		"without IOMMU": {func(dir string) error {
-			return os.Remove(filepath.Join(dir, "sys/bus/pci/devices", vf, "iommu_group"))
-		}, "vfio-pci", []string{"no IOMMU isolates " + vf, "intel_iommu=on"}},
-		"which is allowed": {func(dir string) error {
-			parameters := filepath.Join(dir, "sys/module/vfio/parameters")
-			return errors.Join(os.Remove(filepath.Join(dir, "sys/bus/pci/devices", vf, "iommu_group")), os.MkdirAll(parameters, 0o755),
-				os.WriteFile(filepath.Join(parameters, "enable_unsafe_noiommu_mode"), []byte("Y\n"), 0o644))
-		}, "vfio-pci", nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			k := kernel(t, dir, "igb-sriov")
-			if test.change != nil {
-				must(t, test.change(filepath.Join(dir, "kernel")))
+	goldentest.Lines(t, "testdata/drivers.txt", func(line string) []string {
+		dir := t.TempDir()
+		k := kernel(t, dir, "igb-sriov")
+		part := strings.Split(line, "; ")
+		for _, change := range part[1:] {
+			word := append(strings.Fields(change), "")
+			switch path := filepath.Join(dir, "kernel/sys", word[1]); word[0] {
+			case "link":
+				must(t, os.Symlink(word[2], path))
+			case "write":
+				must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(word[2]+"\n"), 0o644))
+			case "remove":
+				must(t, os.Remove(path))
 			}
-			err := k.Host().MayBind(look(t, k.Host(), function(vf, "eth2")), test.driver)
-			if (err != nil) != (test.want != nil) {
-				t.Fatalf("got %v", err)
-			}
-			if err != nil {
-				difftest.Says(t, err, test.want...)
-			}
-		})
-	}
+		}
+		if err := k.Host().MayBind(look(t, k.Host(), function(vf, "eth2")), part[0]); err != nil {
+			return []string{err.Error()}
+		}
+		return []string{"allowed"}
+	})
 }
 
 // locked is a /sys in which reading driver_override waits for the lock of the device.
