@@ -47,7 +47,6 @@ func (t *tool) run(args []string) int {
 	return clierr.Report(t.stderr, "devinfoctl", t.started, err)
 }
 
-// tool has the state that the commands share.
 type tool struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer // safe for a terminal

@@ -84,7 +84,6 @@ func node(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// onNode runs devinfoctl in a pod of the node.
 func (t *tool) onNode(ctx context.Context, node string, args []string, out, errOut io.Writer) error {
 	pod, down, err := t.agentOn(ctx, node)
 	if err != nil {

@@ -42,7 +42,6 @@ func (t *tool) report(err error) int {
 	return clierr.Report(t.ErrOut, "kubectl devinfo", t.started, err)
 }
 
-// A tool has the state that the commands share.
 type tool struct {
 	genericiooptions.IOStreams                                // safe for a terminal
 	raw                        io.Writer                      // standard output for files

@@ -100,7 +100,6 @@ func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []typ
 	return nil
 }
 
-// note prints why the output may be incomplete.
 func (t *tool) note(format string, args ...any) {
 	t.partial = true
 	fmt.Fprintf(t.ErrOut, "note: %s\n", fmt.Sprintf(format, args...))

@@ -202,7 +202,6 @@ func (n *Node) journaled() ([]Attachment, error) {
 	return list, nil
 }
 
-// Garbage contains the stale attachments of a node.
 type Garbage struct {
 	Stale []Attachment `json:"stale"`
 	Kept  []Attachment `json:"kept,omitempty"` // perhaps stale, but they cannot be read or judged

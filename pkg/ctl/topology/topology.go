@@ -105,7 +105,6 @@ type reader struct {
 	at  map[hostdev.Place]*Node
 }
 
-// put inserts a device below its parent, or at the top if it has none.
 func (r *reader) put(d *hostdev.Device) {
 	n := &Node{
 		Kind: d.Kind, Name: d.At.Name, Number: d.Number, Driver: d.Driver, Switchdev: d.Eswitch == "switchdev", RDMA: d.RDMA.Devices,
@@ -157,7 +156,12 @@ func (r *reader) offer(offers []state.Offered) {
 		at := o.Place()
 		n := r.at[at]
 		if n == nil && at.Bus == "net" {
-			if n = r.withInterface(at.Name); n == nil {
+			for _, other := range r.at {
+				if slices.Contains(other.Interfaces, at.Name) {
+					n = other
+				}
+			}
+			if n == nil {
 				n = &Node{Kind: o.Kind, Name: at.Name}
 				r.top.Devices = append(r.top.Devices, n)
 			}
@@ -167,13 +171,4 @@ func (r *reader) offer(offers []state.Offered) {
 			n.Offer = &o
 		}
 	}
-}
-
-func (r *reader) withInterface(name string) *Node {
-	for _, n := range r.at {
-		if slices.Contains(n.Interfaces, name) {
-			return n
-		}
-	}
-	return nil
 }

@@ -65,7 +65,6 @@ const (
 	doMarkReported action = "reported"      // record that the API server has the status
 )
 
-// step is an action and the attachments that it is for.
 type step struct {
 	do action
 	at []int // indexes in the record's Attachments, or in Undeleted

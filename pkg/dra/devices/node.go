@@ -34,7 +34,6 @@ import (
 // SoftwareDevice is the device of networks without hardware. All claims of a node share it.
 const SoftwareDevice = "cni"
 
-// Options configure a [Node].
 type Options struct {
 	Driver   string // name of the DRA driver
 	StateDir string // directory of [state.Offer]
