@@ -106,14 +106,12 @@ func (v *View) Attachments() []Network {
 // De-facto Standard, section 5).
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// networksAnnotation is the annotation where a pod requests networks (section 4.1.2.1).
-const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-
 // OfMultus returns the attachments in a pod's network-status: all secondary networks, and the default network
 // if it has a device. If the annotation is invalid, or missing although the pod requests networks, it returns
 // one attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Network {
 	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
+	const networksAnnotation = "k8s.v1.cni.cncf.io/networks" // where a pod requests networks (section 4.1.2.1)
 	text := pod.Annotations[StatusAnnotation]
 	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {
 		blank.Network, blank.Problem = asked, "the pod has no network-status: its sandbox does not exist yet, or Multus does not run on its node"
