@@ -91,7 +91,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 			difftest.Equal(t, devices[n].CDIDeviceIDs, []string{driverName + "/claim=" + []string{"u1_r", "u1_r_1"}[n]})
 			difftest.Equal(t, last[n].Metadata.NetworkData.InterfaceName, fmt.Sprint("net", n))
 		}
-		r.eventually("the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
+		difftest.Eventually(t, "the status of both", func() bool { return len(r.lastReport().Devices) == 2 })
 		r.endAndUnprepare(sb, "u1")
 	})
 }

@@ -209,7 +209,7 @@ func expectCleanRestart(t *testing.T, r *rig, d victim, sb *api.PodSandbox, list
 	stop := r.stop
 	_, err := agent.Synchronize(t.Context(), pods, nil)
 	must(t, err)
-	r.eventually("exactly the right networks are attached", func() bool {
+	difftest.Eventually(t, "exactly the right networks are attached", func() bool {
 		census := agent.Census()
 		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates && len(r.files("dp")) == bare
 	})
@@ -240,7 +240,7 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	d := victim{Dir: r.dir, Behave: "slow"}
 	cmd := d.command(t)
 	must(t, cmd.Start())
-	r.eventually("the plugins run", func() bool { return len(r.calls()) == 3 })
+	difftest.Eventually(t, "the plugins run", func() bool { return len(r.calls()) == 3 })
 	must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	r.removeNetns(r.sandbox("s1", "pod"))
@@ -251,6 +251,6 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	difftest.Equal(t, len(r.callNames()), 3)
 	must(t, os.WriteFile(filepath.Join(r.dir, "go-on"), nil, 0o644))
-	r.eventually("the DELs were run", func() bool { return len(r.calls()) == 6 && agent.Census().Phases["Prepared"] == 3 })
+	difftest.Eventually(t, "the DELs were run", func() bool { return len(r.calls()) == 6 && agent.Census().Phases["Prepared"] == 3 })
 	r.expectInterfaces()
 }

@@ -204,10 +204,10 @@ func TestRemovedCDISpecsOfMetadataAreRestored(t *testing.T) {
 	r.prepareByKubelet(claim)
 	must(t, r.runPod(r.sandbox("s1", "pod")))
 	clear()
-	r.eventually("both specs are written again", both)
+	difftest.Eventually(t, "both specs are written again", both)
 	r.startKubelet(apiServer(nil, claim), 0) // the next process first has to read the specs
 	clear()
-	r.eventually("both specs are written again by the next process", both)
+	difftest.Eventually(t, "both specs are written again by the next process", both)
 	clear()
 	r.unprepareByKubelet(claim)
 	time.Sleep(10 * r.options.Sweep)

@@ -94,7 +94,7 @@ func (r *rig) connect(t *testing.T, socket string) *dra.Agent {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	r.eventually("connected", agent.Connected)
+	difftest.Eventually(t, "connected", agent.Connected)
 	return agent
 }
 
@@ -133,10 +133,10 @@ func TestDriverReconnectsAndHandlesMissedEvents(t *testing.T) {
 	first.Stop()
 	wire.disconnect()
 	r.removeNetns(ended)
-	r.eventually("disconnected", func() bool { return !agent.Connected() })
+	difftest.Eventually(t, "disconnected", func() bool { return !agent.Connected() })
 	second := r.serve(t, stays, missed)
-	r.eventually("connected again", agent.Connected)
-	r.eventually("the missed one is attached, the ended one detached", func() bool {
+	difftest.Eventually(t, "connected again", agent.Connected)
+	difftest.Eventually(t, "the missed one is attached, the ended one detached", func() bool {
 		return slices.Equal(r.files("there"), []string{"s2_net1", "s3_net1"}) && len(r.files("cdi")) == 2
 	})
 	second.end(stays)
@@ -148,14 +148,14 @@ func TestUnlistedSandboxStaysAttachedWhileItsNamespaceExists(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	sb := r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}))
-	r.eventually("the gate is removed", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent may write a spec during the removal
+	difftest.Eventually(t, "the gate is removed", func() bool { return os.RemoveAll(filepath.Join(r.dir, "cdi")) == nil }) // the agent may write a spec during the removal
 	r.listSandboxes()
-	r.eventually("the gate is open again", func() bool { return len(r.files("cdi")) == 1 })
+	difftest.Eventually(t, "the gate is open again", func() bool { return len(r.files("cdi")) == 1 })
 	time.Sleep(100 * time.Millisecond) // several sweeps
 	r.expectInterfaces("s1_net1")
 	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json"})
 	r.removeNetns(sb)
-	r.eventually("the sandbox is detached after its namespace was removed", func() bool { return len(r.files("there")) == 0 })
+	difftest.Eventually(t, "the sandbox is detached after its namespace was removed", func() bool { return len(r.files("there")) == 0 })
 }
 
 // A sandbox must not run without its networks.

@@ -116,13 +116,13 @@ func TestOfferFollowsRulesAndNode(t *testing.T) {
 	}
 	difftest.Same(t, "slices of the pool's two that were written for one VF", len(written), 1)
 	n.change(func() { n.othersError = errors.New("the kubelet does not answer") })
-	r.eventually("free devices are tainted", func() bool {
+	difftest.Eventually(t, "free devices are tainted", func() bool {
 		all := waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
 		return len(all[vf0].Taints) == 1 && all[vf0].Taints[0].Key == "devinfo-cni.io/allocation-unknown" && all[pf].Taints == nil && agent.Node.OthersKnown() != nil
 	})
 	r.prepareFails(ownClaim("u1", vf0, network(`{"type":"sriov"}`)), "the kubelet does not answer")
 	n.change(func() { n.others, n.othersError = nil, nil })
-	r.eventually("external allocations are known again", func() bool { return agent.Node.OthersKnown() == nil })
+	difftest.Eventually(t, "external allocations are known again", func() bool { return agent.Node.OthersKnown() == nil })
 	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
 }
 

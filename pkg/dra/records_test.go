@@ -84,7 +84,7 @@ func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 		must(t, agent.StopPodSandbox(t.Context(), old))
 		difftest.Equal(t, r.callNames(), []string{"ADD s1 net1", "DEL s1 net1"})
 		// A worker retries the failed write at the same time, and Unprepare may return that error.
-		r.eventually("the claim is unprepared", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
+		difftest.Eventually(t, "the claim is unprepared", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
 		must(t, agent.Unprepare(t.Context(), "u3"))
 
 		must(t, os.Remove(fill))

@@ -186,7 +186,7 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 		}
 		return requests
 	}
-	r.eventually("the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
+	difftest.Eventually(t, "the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
 	for i := range claims {
 		name := fmt.Sprint("pod", i)
 		claim := fromTemplate(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
@@ -194,9 +194,9 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 		r.prepareByKubelet(claim)
 		must(t, r.runPod(r.sandbox(name, name)))
 	}
-	r.eventually("each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })
+	difftest.Eventually(t, "each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })
 	before := looks.Load()
-	r.eventually("the worker has checked each claim many times", func() bool { return looks.Load() > before+20*claims })
+	difftest.Eventually(t, "the worker has checked each claim many times", func() bool { return looks.Load() > before+20*claims })
 	expected := map[string]int{
 		"get nodes": 1, "list resourceslices": 1, "watch resourceslices": 1, "create resourceslices": 2,
 		"get resourceclaims": claims, "patch resourceclaims": claims,
@@ -229,11 +229,11 @@ func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
 		}
 		return requests
 	}
-	r.eventually("the status and the Event are sent", func() bool { return asked()["patch resourceclaims/status"] && asked()["create events"] })
+	difftest.Eventually(t, "the status and the Event are sent", func() bool { return asked()["patch resourceclaims/status"] && asked()["create events"] })
 	r.stop()
 	r.agent, r.withdraw = nil, true
 	r.startKubelet(client, 0)
-	r.eventually("the slices are removed", func() bool { return asked()["delete resourceslices"] })
+	difftest.Eventually(t, "the slices are removed", func() bool { return asked()["delete resourceslices"] })
 	allowed := map[string]bool{}
 	for _, document := range strings.Split(difftest.Read(t, "../../deploy/cni-dra-driver/rbac.yaml"), "\n---\n") {
 		var role rbacv1.ClusterRole

@@ -300,12 +300,6 @@ func (r *rig) expectCalls(prefix string, n int) {
 	}
 }
 
-// eventually waits until holds returns true.
-func (r *rig) eventually(what string, holds func() bool) {
-	r.t.Helper()
-	difftest.Eventually(r.t, what, holds)
-}
-
 // waitUntil waits until differs returns "".
 func waitUntil(t testing.TB, differs func() string) {
 	t.Helper()

@@ -146,7 +146,7 @@ func TestFailingPluginFailsPodAndLeavesNothing(t *testing.T) {
 			says(t, err, part)
 			want := []string{"ADD s1 net1", "ADD s1 net2", "ADD s1 net3", "DEL s1 net1", "DEL s1 net2", "DEL s1 net3"}
 			difftest.Equal(t, slices.Sorted(slices.Values(r.callNames())), want)
-			r.eventually("a status", func() bool { return len(r.lastReport().Devices) == 3 })
+			difftest.Eventually(t, "a status", func() bool { return len(r.lastReport().Devices) == 3 })
 			for _, d := range r.lastReport().Devices {
 				c := d.Conditions[0]
 				if c.Type != "Ready" || c.Status != metav1.ConditionFalse || c.Reason != "NetworkInterfaceNotReady" || !strings.Contains(c.Message, part) {
