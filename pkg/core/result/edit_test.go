@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/types/create"
 
@@ -119,34 +118,3 @@ func TestSandboxedInterfaceIsAddedIfMissing(t *testing.T) {
 const chain = `{"cniVersion": "1.0.0",
 	"interfaces": [{"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/pod"}, {"name": "eth1", "sandbox": "/run/netns/pod"}],
 	"ips": [{"address": "10.0.0.2/24", "interface": 1}, {"address": "fd00::0:2/64", "interface": 1}, {"address": "10.9.0.2/24"}]}`
-
-// A delegate's author could otherwise fill the node's log.
-func TestLostListsAtMostTenItems(t *testing.T) {
-	text := `{"interfaces": [{"name": "` + strings.Repeat("é", 1000) + `"}` + strings.Repeat(`, {"name": "a"}`, 500) + `]}`
-	lost := mustParse(t, text, "1.1.0").Lost(result.New("1.1.0"))
-	if len(lost) != 11 || lost[10] != "491 more" || len(lost[0]) > 304 || !utf8.ValidString(lost[0]) {
-		t.Errorf("%.400q", lost)
-	}
-}
-
-// Each line of the file is a result and, after =>, a later one, if there is one. Its output is what the later one has lost.
-func TestLostListsMissingInterfacesAndAddresses(t *testing.T) {
-	goldentest.Lines(t, "testdata/lost.txt", func(texts string) []string {
-		before, text, ok := strings.Cut(texts, " => ")
-		var later *result.Result
-		if ok {
-			later = mustParse(t, text, "1.1.0")
-		}
-		return mustParse(t, before, "1.1.0").Lost(later)
-	})
-}
-
-func TestNilResultLosesNothing(t *testing.T) {
-	var none *result.Result
-	for _, text := range []string{`{"cniVersion": "1.0.0"}`, `{"cniVersion": "1.0.0", "interfaces": [null, {}], "ips": [null, {"interface": 7}]}`, `{"cniVersion": "1.0.0", "ip4": "x"}`} {
-		r := mustParse(t, text, "1.0.0")
-		if lost := append(append(r.Lost(none), none.Lost(r)...), result.New("1.0.0").Lost(r)...); lost != nil {
-			t.Errorf("%s: %q", text, lost)
-		}
-	}
-}

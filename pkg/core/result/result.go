@@ -95,7 +95,7 @@ func (r *Result) convert(typed types.Result) (err error) {
 	return err
 }
 
-// most limits the interfaces of a result and its addresses. Lost compares those of two results.
+// most limits the interfaces of a result and its addresses.
 const most = 1024
 
 func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {

@@ -57,7 +57,7 @@ func knownInfo(a *plugin.Addition) (*devinfo.Info, error) {
 	return info, nil
 }
 
-// runAll runs ADD of the entry's delegates. It logs a warning if a delegate drops parts of its prevResult.
+// runAll runs ADD of the entry's delegates.
 func (d *Delegates) runAll(a *plugin.Addition, e *journal.Entry) error {
 	n, err := a.Network(e, e.Delegates, e.Netns)
 	if err != nil {
@@ -70,9 +70,6 @@ func (d *Delegates) runAll(a *plugin.Addition, e *journal.Entry) error {
 		var res *result.Result
 		if res, unread = result.Parse(text, a.Config.CNIVersion); unread != nil {
 			return
-		}
-		for _, lost := range a.Result.Lost(res) {
-			a.Log.Warn("delegate "+delegate+" dropped parts of its prevResult", "lost", lost, "remedy", "put it first in delegates, or ask its authors to pass on prevResult")
 		}
 		a.Result, a.Output = res, text
 	}
