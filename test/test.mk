@@ -2,10 +2,9 @@
 
 ATTACHMENTS := 1000
 WORKERS := 50
-SCALE := 1
 SOAK := 1h
 FUZZTIME := 30s
-.PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-driver bench-pods bench-scale vulnerabilities
+.PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-driver bench-pods vulnerabilities
 
 deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test and bench
 	cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
@@ -37,10 +36,6 @@ bench-driver: ## measure cni-dra-driver: sandboxes, claims, slices; fail if a li
 bench-pods: build ## measure how long pods take to start with and without our programs, in a new cluster, and fail if a limit is exceeded; E2E_CLUSTER as in test-e2e
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@E2E_MEASURE=1 go test -tags e2e,grpcnotrace -count=1 -timeout 1h -v -run '^TestPodsStartWithinLimits$$' ./test/e2e
-
-bench-scale: build ## compare kubectl devinfo with kubectl get on an API server with 3,000 pods and 1,000 claims, and fail if a limit is exceeded; SCALE=10 takes 12 GB; needs make deps-apiserver and kubectl
-	@$(GO_BUILD) -o $(BIN)/scale ./test/scale
-	@$(BIN)/scale -bin $(BIN) -scale $(SCALE)
 
 vulnerabilities: ## check the functions that the programs call for known vulnerabilities of Go and the modules; skipped if VULNDB (https://vuln.go.dev) cannot be reached
 	@test/lint/vulnerabilities '$(VULNDB)'
