@@ -106,7 +106,7 @@ func runModel(t *testing.T, seed uint64) {
 	r.options.List = m.list
 	r.options.Read, r.metadataWriter, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
 	p.setHook(m.fault)
-	p.kernel.Fault = func() error { return m.kernelFault() }
+	p.kernel.Fault, p.kernel.Spares = func() error { return m.kernelFault() }, true
 	m.restart()
 	waitIdle()
 	goroutines := runtime.NumGoroutine()

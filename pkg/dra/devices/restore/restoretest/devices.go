@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -160,6 +161,9 @@ func (k *Kernel) Settings(of link.Interface) (s link.Settings, err error) {
 
 // Set implements restore.Links. Nobody can set the settings of a newer kernel.
 func (k *Kernel) Set(of link.Interface, setting string, to link.Settings) error {
+	if k.Spares && !slices.Contains(restore.SettingNames(), setting) {
+		k = Open(filepath.Dir(k.dir))
+	}
 	return k.set(of, func(_ *world, i *iface) error {
 		switch value := to[setting]; {
 		case strings.HasPrefix(setting, "rtnetlink-"):

@@ -26,7 +26,9 @@ import (
 type Kernel struct {
 	// Fault is called before each change; the change fails with its error. nil = no faults.
 	Fault func() error
-	dir   string
+	// Spares is true if Fault is not called for settings that Restore tries twice and then leaves as they are.
+	Spares bool
+	dir    string
 }
 
 // world is the state of the node that /sys does not contain.
