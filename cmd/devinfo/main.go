@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"syscall"
 
 	"devinfo-cni.io/pkg/core/build"
@@ -35,7 +34,6 @@ func machine() *plugin.Plugin {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
 		return &plugin.Plugin{Stdout: os.Stdout}
 	}
-	runtime.GOMAXPROCS(1) // threads for work that is never there cost 6 % of an ADD (make bench)
 	node, nodeErr := config.LoadNode(cmp.Or(os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile))
 	log := logger(node)
 	var finder discovery.Finder
