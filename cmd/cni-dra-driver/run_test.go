@@ -40,11 +40,12 @@ func alone(t *testing.T) *options {
 		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
 	must(t, os.WriteFile(kubeconfig, []byte(nowhere), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "gate"), nil, 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"stateDir": "`+filepath.Join(dir, "journal")+`"}`), 0o600))
 	free, err := net.Listen("tcp", "127.0.0.1:0") // a free address
 	must(t, err)
 	must(t, free.Close())
 	return &options{
-		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "none.json"),
+		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "node.json"),
 		cdiDir: filepath.Join(dir, "cdi"), cniBinDir: dir, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
 		podResources: filepath.Join(dir, "none.sock"), gate: filepath.Join(dir, "gate"),
 		metadata: true, metricsAddress: free.Addr().String(),
@@ -274,7 +275,6 @@ func TestUninstallServesClaimsUntilNoneIsOnRecord(t *testing.T) {
 	o.uninstall, o.linger = true, 20*time.Millisecond
 	o.pluginsDir, o.registrarDir = filepath.Join(o.pluginsDir, "plugins"), filepath.Join(o.registrarDir, "registry")
 	must(t, os.Mkdir(o.pluginsDir, 0o755), os.Mkdir(o.registrarDir, 0o755))
-	must(t, os.WriteFile(o.nodeConfig, []byte(`{"stateDir": "`+filepath.Join(t.TempDir(), "journal")+`"}`), 0o600))
 	gone := slicesServer(t, o)
 	records, err := state.Open(o.stateDir())
 	must(t, err)
