@@ -150,9 +150,10 @@ func absent(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG)
 }
 
-// Sweep removes leases whose record is missing, claim records of another boot, libcni's caches of deleted attachments, and temporary files of killed writers. It calls removed with each path,
-// relative to the state directory. It does not read entries, because that would take long on a node with many
-// attachments. After a failure it continues with the rest.
+// Sweep removes leases whose record is missing, claim records of another boot, libcni's caches of deleted attachments,
+// and temporary files of killed writers. It calls removed with each path, relative to the state directory. It does not
+// read entries, because that would take long on a node with many attachments. After a failure it continues with the
+// rest.
 func (j *Journal) Sweep(removed func(path string)) error {
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
 	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in("libcni"))}
