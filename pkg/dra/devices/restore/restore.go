@@ -67,8 +67,11 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 	switch {
 	case f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override):
 		did, err = d.rebind(f, now)
-	case f.MayReset && slices.Contains(resettable, f.Driver) && now.IfName != "":
+	case !f.MayReset || !slices.Contains(resettable, f.Driver):
+	case now.IfName != "":
 		did, err = d.reset(f, now)
+	case f.IfName != "": // it may come back before the settings are compared, which would leave the reset out
+		err = fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
 	if err != nil {
 		return did, err
