@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -209,9 +210,20 @@ func expectCleanRestart(t *testing.T, r *rig, d victim, sb *api.PodSandbox, list
 	stop := r.stop
 	_, err := agent.Synchronize(t.Context(), pods, nil)
 	must(t, err)
-	difftest.Eventually(t, "exactly the right networks are attached", func() bool {
-		census := agent.Census()
-		return len(r.files("there")) == attached && census.Phases["Added"] == attached && census.Phases["Adding"]+census.Phases["Deleting"]+census.Phases["Restoring"] == 0 && len(r.files("cdi")) == gates && len(r.files("dp")) == bare
+	shown := func(dir string) int { // a killed writer may leave a temporary file, which Unprepare removes
+		return len(slices.DeleteFunc(r.files(dir), func(name string) bool { return strings.HasPrefix(name, ".") }))
+	}
+	want := fmt.Sprintf("%d attached, %d CDI files, %d of the device plugin, idle", attached, gates, bare)
+	waitUntil(t, func() string {
+		phases := agent.Census().Phases
+		got := fmt.Sprintf("%d attached, %d CDI files, %d of the device plugin", len(r.files("there")), shown("cdi"), shown("dp"))
+		if phases["Added"] == attached && phases["Adding"]+phases["Deleting"]+phases["Restoring"] == 0 {
+			got += ", idle"
+		}
+		if got == want {
+			return ""
+		}
+		return fmt.Sprintf("got %s; want %s; phases %v", got, want, phases)
 	})
 	for _, claim := range victimClaims(d) {
 		must(t, agent.Unprepare(t.Context(), string(claim.UID)))
