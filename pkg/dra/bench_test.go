@@ -20,8 +20,8 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/core/safefile"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -54,35 +54,35 @@ func timed(f func()) time.Duration {
 }
 
 // benchClaim returns the n-th claim, of the n-th pod, from a template.
-func (r *rig) benchClaim(n int) *resourceapi.ResourceClaim {
-	return fromTemplate(r.claimOf(fmt.Sprint("claim", n), fmt.Sprint("u", n), fmt.Sprint("pod", n), netRequest{"x", "net1", ""}))
+func benchClaim(r *dratest.Rig, n int) *resourceapi.ResourceClaim {
+	return dratest.FromTemplate(r.ClaimOf(fmt.Sprint("claim", n), fmt.Sprint("u", n), fmt.Sprint("pod", n), dratest.Net("x", "net1", "")))
 }
 
 // bareNetwork returns libcni and the network of the rig's claims.
-func (r *rig) bareNetwork() (*libcni.CNIConfig, *libcni.NetworkConfigList) {
-	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}`, r.dir))
-	must(r.t, err)
-	return libcni.NewCNIConfigWithCacheDir(r.options.CNIBinDirs, filepath.Join(r.dir, "bare"), nil), list
+func bareNetwork(r *dratest.Rig) (*libcni.CNIConfig, *libcni.NetworkConfigList) {
+	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}`, r.Dir))
+	difftest.Must(r.T, err)
+	return libcni.NewCNIConfigWithCacheDir(r.Options.CNIBinDirs, filepath.Join(r.Dir, "bare"), nil), list
 }
 
 // BenchmarkRunPodSandbox compares the attachment of a pod with a bare ADD of the same network by libcni.
 func BenchmarkRunPodSandbox(b *testing.B) {
 	r := benchRig(b)
-	agent := r.start()
-	bare, list := r.bareNetwork()
+	agent := r.Start()
+	bare, list := bareNetwork(r)
 	var all comparison
 	for b.Loop() {
 		n := len(all.ours)
-		claim, sb := r.benchClaim(n), r.sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n))
-		r.prepare(claim)
-		all.ours = append(all.ours, timed(func() { must(b, agent.RunPodSandbox(b.Context(), sb)) }))
-		must(b, agent.StopPodSandbox(b.Context(), sb), agent.Unprepare(b.Context(), string(claim.UID)))
-		rt := &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: netnsOf(sb), IfName: "net1"}
+		claim, sb := benchClaim(r, n), r.Sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n))
+		r.Prepare(claim)
+		all.ours = append(all.ours, timed(func() { difftest.Must(b, agent.RunPodSandbox(b.Context(), sb)) }))
+		difftest.Must(b, agent.StopPodSandbox(b.Context(), sb), agent.Unprepare(b.Context(), string(claim.UID)))
+		rt := &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: dratest.NetnsOf(sb), IfName: "net1"}
 		all.theirs = append(all.theirs, timed(func() {
 			_, err := bare.AddNetworkList(b.Context(), list, rt)
-			must(b, err)
+			difftest.Must(b, err)
 		}))
-		must(b, bare.DelNetworkList(b.Context(), list, rt))
+		difftest.Must(b, bare.DelNetworkList(b.Context(), list, rt))
 	}
 	all.report(b, 50, 100, slower(5*time.Millisecond))
 }
@@ -90,35 +90,35 @@ func BenchmarkRunPodSandbox(b *testing.B) {
 // BenchmarkAHundredPodsAtOnce compares how long a hundred pods wait that start at the same time with a hundred
 // bare ADDs by libcni.
 func BenchmarkAHundredPodsAtOnce(b *testing.B) {
-	benchPodsAtOnce(b, (*rig).benchClaim, func(theirs time.Duration) time.Duration { return theirs * 3 / 2 })
+	benchPodsAtOnce(b, benchClaim, func(theirs time.Duration) time.Duration { return theirs * 3 / 2 })
 }
 
 // BenchmarkAHundredPodsWithNamedClaims is the same for claims that pods could share: the driver lists the claims of the
 // namespace for each pod.
 func BenchmarkAHundredPodsWithNamedClaims(b *testing.B) {
-	named := func(r *rig, n int) *resourceapi.ResourceClaim {
-		claim := r.benchClaim(n)
+	named := func(r *dratest.Rig, n int) *resourceapi.ResourceClaim {
+		claim := benchClaim(r, n)
 		claim.OwnerReferences = nil
 		return claim
 	}
 	benchPodsAtOnce(b, named, func(theirs time.Duration) time.Duration { return theirs * 3 })
 }
 
-func benchPodsAtOnce(b *testing.B, claim func(r *rig, n int) *resourceapi.ResourceClaim, limit func(theirs time.Duration) time.Duration) {
+func benchPodsAtOnce(b *testing.B, claim func(r *dratest.Rig, n int) *resourceapi.ResourceClaim, limit func(theirs time.Duration) time.Duration) {
 	const pods = 100
 	r := benchRig(b)
 	var listed []resourceapi.ResourceClaim
 	for n := range pods {
 		listed = append(listed, *claim(r, n))
 	}
-	r.options.List = func(context.Context, string) ([]resourceapi.ResourceClaim, error) { return listed, nil }
-	agent := r.start()
-	bare, list := r.bareNetwork()
+	r.Options.List = func(context.Context, string) ([]resourceapi.ResourceClaim, error) { return listed, nil }
+	agent := r.Start()
+	bare, list := bareNetwork(r)
 	each := func(f func(n int) error) []time.Duration {
 		took := make([]time.Duration, pods)
 		var group sync.WaitGroup
 		for n := range pods {
-			group.Go(func() { took[n] = timed(func() { noError(b, f(n)) }) })
+			group.Go(func() { took[n] = timed(func() { dratest.NoError(b, f(n)) }) })
 		}
 		group.Wait()
 		return took
@@ -126,14 +126,14 @@ func benchPodsAtOnce(b *testing.B, claim func(r *rig, n int) *resourceapi.Resour
 	var all comparison
 	for b.Loop() {
 		for n := range pods {
-			r.prepare(&listed[n])
+			r.Prepare(&listed[n])
 		}
-		sandbox := func(n int) *api.PodSandbox { return r.sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n)) }
+		sandbox := func(n int) *api.PodSandbox { return r.Sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n)) }
 		all.ours = append(all.ours, each(func(n int) error { return agent.RunPodSandbox(b.Context(), sandbox(n)) })...)
 		each(func(n int) error { return agent.StopPodSandbox(b.Context(), sandbox(n)) })
 		each(func(n int) error { return agent.Unprepare(b.Context(), fmt.Sprint("u", n)) })
 		rt := func(n int) *libcni.RuntimeConf {
-			return &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: r.netns("s0"), IfName: "net1"}
+			return &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: r.Netns("s0"), IfName: "net1"}
 		}
 		all.theirs = append(all.theirs, each(func(n int) error { _, err := bare.AddNetworkList(b.Context(), list, rt(n)); return err })...)
 		each(func(n int) error { return bare.DelNetworkList(b.Context(), list, rt(n)) })
@@ -146,23 +146,23 @@ func benchPodsAtOnce(b *testing.B, claim func(r *rig, n int) *resourceapi.Resour
 func BenchmarkPrepare(b *testing.B) {
 	const prepared, heapGate = 500, 8 // KiB
 	r := benchRig(b)
-	agent := r.start()
+	agent := r.Start()
 	before := heap()
 	for n := range prepared {
-		r.prepare(r.benchClaim(n))
+		r.Prepare(benchClaim(r, n))
 	}
 	each := float64(heap()-before) / prepared / 1024
-	disk := safefile.OpenDurable(filepath.Join(r.dir, "bare"))
-	must(b, disk.Make())
+	disk := safefile.OpenDurable(filepath.Join(r.Dir, "bare"))
+	difftest.Must(b, disk.Make())
 	var all comparison
 	for b.Loop() {
-		claim := r.benchClaim(prepared + len(all.ours))
+		claim := benchClaim(r, prepared+len(all.ours))
 		file := string(claim.UID) + ".json"
-		all.ours = append(all.ours, timed(func() { r.prepare(claim) }))
-		record, err := os.ReadFile(filepath.Join(r.options.StateDir, file))
-		must(b, err, agent.Unprepare(b.Context(), string(claim.UID)))
-		all.theirs = append(all.theirs, timed(func() { must(b, disk.Write(file, record)) }))
-		must(b, disk.Remove(file))
+		all.ours = append(all.ours, timed(func() { r.Prepare(claim) }))
+		record, err := os.ReadFile(filepath.Join(r.Options.StateDir, file))
+		difftest.Must(b, err, agent.Unprepare(b.Context(), string(claim.UID)))
+		all.theirs = append(all.theirs, timed(func() { difftest.Must(b, disk.Write(file, record)) }))
+		difftest.Must(b, disk.Remove(file))
 	}
 	b.ReportMetric(each, "KiB/claim") // after the loop, because the loop resets reported metrics
 	all.report(b, 50, 100, slower(2*time.Millisecond))
@@ -172,10 +172,10 @@ func BenchmarkPrepare(b *testing.B) {
 }
 
 // benchRig returns a rig with the default intervals and without instruments.
-func benchRig(b *testing.B) *rig {
-	r := newRig(b)
-	r.measured = true
-	r.options.Log, r.options.Sweep, r.options.DelMinRetryTime = slog.New(slog.DiscardHandler), 0, 0
+func benchRig(b *testing.B) *dratest.Rig {
+	r := dratest.NewRig(b)
+	r.Measured = true
+	r.Options.Log, r.Options.Sweep, r.Options.DelMinRetryTime = slog.New(slog.DiscardHandler), 0, 0
 	return r
 }
 
@@ -198,21 +198,21 @@ const allVFs = "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 
 func BenchmarkPrepareOfAVF(b *testing.B) {
 	r := benchRig(b)
 	host, err := inventory.Captured(capturetest.ManyVFs(1024))
-	must(b, err)
-	r.options.Devices.Inventory = inventoryOf(host, allVFs)
-	agent := r.start()
-	dra.Survey(agent)
+	difftest.Must(b, err)
+	r.Options.Devices.Inventory = dratest.InventoryOf(host, allVFs)
+	agent := r.Start()
+	dratest.Survey(agent)
 	devices, _, err := inventory.Read(host)
-	must(b, err)
-	free, software := devices[len(devices)-1].Name, network(`{"type":"fake"}`)
+	difftest.Must(b, err)
+	free, software := devices[len(devices)-1].Name, dratest.Network(`{"type":"fake"}`)
 	prepare := func(claim *resourceapi.ResourceClaim) time.Duration {
-		defer func() { must(b, agent.Unprepare(b.Context(), string(claim.UID))) }()
-		return timed(func() { r.prepare(claim) })
+		defer func() { difftest.Must(b, agent.Unprepare(b.Context(), string(claim.UID))) }()
+		return timed(func() { r.Prepare(claim) })
 	}
 	var all comparison
 	for b.Loop() {
-		all.ours = append(all.ours, prepare(ownClaim("u1", free, `"device":[],`+software)))
-		all.theirs = append(all.theirs, prepare(ownClaim("u2", "cni", software)))
+		all.ours = append(all.ours, prepare(dratest.DeviceClaim("u1", free, `"device":[],`+software)))
+		all.theirs = append(all.theirs, prepare(dratest.DeviceClaim("u2", "cni", software)))
 	}
 	all.report(b, 50, 100, slower(2*time.Millisecond))
 }
@@ -221,17 +221,17 @@ func BenchmarkPrepareOfAVF(b *testing.B) {
 // with 1,024 VFs. It includes the second for which events are collected.
 func BenchmarkFromEventToSlice(b *testing.B) {
 	host, err := inventory.Captured(capturetest.ManyVFs(1024))
-	must(b, err)
-	offered, events, written := inventoryOf(host, allVFs), make(chan struct{}, 1), make(chan struct{}, 100)
+	difftest.Must(b, err)
+	offered, events, written := dratest.InventoryOf(host, allVFs), make(chan struct{}, 1), make(chan struct{}, 100)
 	var taken atomic.Pointer[map[string]string]
 	taken.Store(new(map[string]string))
 	offered.Times = inventory.DefaultTimes()
 	offered.Others = func(context.Context) (map[string]string, error) { return *taken.Load(), nil }
 	offered.Events = func(context.Context) (<-chan struct{}, error) { return events, nil }
-	client := apiServer(func(*resourceapi.ResourceSlice) { written <- struct{}{} })
+	client := dratest.APIServer(func(*resourceapi.ResourceSlice) { written <- struct{}{} })
 	r := benchRig(b)
-	r.options.Devices.Inventory = offered
-	r.startKubelet(client, 0)
+	r.Options.Devices.Inventory = offered
+	r.StartKubelet(client, 0)
 	quiet := func() {
 		for {
 			select {
@@ -267,18 +267,18 @@ func BenchmarkFromEventToSlice(b *testing.B) {
 func BenchmarkPrepareWithMetadata(b *testing.B) {
 	start := func(noMetadata bool) (prepare func() time.Duration) {
 		r := benchRig(b)
-		r.noMetadata = noMetadata
-		claim := r.benchClaim(0)
-		r.startKubelet(apiServer(nil, claim), 0)
-		plugin, references := r.callAsKubelet([]*resourceapi.ResourceClaim{claim})
+		r.NoMetadata = noMetadata
+		claim := benchClaim(r, 0)
+		r.StartKubelet(dratest.APIServer(nil, claim), 0)
+		plugin, references := r.CallAsKubelet([]*resourceapi.ResourceClaim{claim})
 		return func() time.Duration {
 			took := timed(func() {
 				answer, err := plugin.NodePrepareResources(b.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
-				must(b, err)
+				difftest.Must(b, err)
 				difftest.Same(b, "error", answer.Claims[string(claim.UID)].GetError(), "")
 			})
 			_, err := plugin.NodeUnprepareResources(b.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: references})
-			must(b, err)
+			difftest.Must(b, err)
 			return took
 		}
 	}
@@ -294,9 +294,9 @@ func BenchmarkPrepareWithMetadata(b *testing.B) {
 // of 100 pods.
 func BenchmarkMetadata(b *testing.B) {
 	r := benchRig(b)
-	claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
-	k := r.startKubelet(apiServer(nil, claim), 0)
-	r.prepareByKubelet(claim)
+	claim := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))
+	k := r.StartKubelet(dratest.APIServer(nil, claim), 0)
+	r.PrepareByKubelet(claim)
 	result := claim.Status.Allocation.Devices.Results[0]
 	device := kubeletplugin.Device{Requests: []string{"x"}, PoolName: result.Pool, DeviceName: result.Device, ShareID: result.ShareID}
 	device.Metadata = &kubeletplugin.DeviceMetadata{NetworkData: &resourceapi.NetworkDeviceData{
@@ -304,9 +304,9 @@ func BenchmarkMetadata(b *testing.B) {
 	var all comparison
 	for b.Loop() {
 		all.ours = append(all.ours, timed(func() {
-			must(b, k.UpdateRequestMetadata(b.Context(), "ns", "a", "u1", "x", []kubeletplugin.Device{device}))
+			difftest.Must(b, k.UpdateRequestMetadata(b.Context(), "ns", "a", "u1", "x", []kubeletplugin.Device{device}))
 		}))
-		all.theirs = append(all.theirs, timed(func() { must(b, os.WriteFile(filepath.Join(r.dir, "bare"), make([]byte, 1024), 0o644)) }))
+		all.theirs = append(all.theirs, timed(func() { difftest.Must(b, os.WriteFile(filepath.Join(r.Dir, "bare"), make([]byte, 1024), 0o644)) }))
 	}
 	// The time for a file shows how busy the machine is.
 	all.report(b, 99, 100, func(file time.Duration) time.Duration { return max(10*time.Millisecond, 3*file) })

@@ -2,8 +2,6 @@ package dra_test
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,35 +10,11 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
-	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
-
-// createContainer returns the error of a runtime that creates a container with these gates. It resolves each
-// CDI spec and runs its hook, which compares network namespaces or pods: see cmd/cni-dra-gate.
-func (r *rig) createContainer(sb *api.PodSandbox, gates ...string) error {
-	for _, gate := range gates {
-		data, err := os.ReadFile(filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", gate)))
-		if err != nil {
-			return fmt.Errorf("unresolvable CDI device: %w", err)
-		}
-		var spec specs.Spec
-		if err := json.Unmarshal(data, &spec); err != nil {
-			return err
-		}
-		for _, hook := range spec.Devices[0].ContainerEdits.Hooks {
-			if hook.HookName != "createRuntime" || hook.Path != r.options.Gate || len(hook.Args) != 3 {
-				return fmt.Errorf("hook %+v", hook)
-			}
-			if hook.Args[1] != "pod/"+sb.Uid && hook.Args[1] != netnsOf(sb) {
-				return errors.New(hook.Args[2])
-			}
-		}
-	}
-	return nil
-}
 
 // variant is a kind of claims and pods. A promise about claims is tested for all variants.
 type variant struct {
@@ -51,25 +25,25 @@ type variant struct {
 
 func variants() []variant {
 	return []variant{
-		{"with a network", network(`{"type":"sriov"}`), "u1_r", false},
-		{"for device nodes", "", "u1_r_" + vf3, false},
-		{"for device nodes, in a pod on the host's network", "", "u1_r_" + vf3, true},
+		{"with a network", dratest.Network(`{"type":"sriov"}`), "u1_r", false},
+		{"for device nodes", "", "u1_r_" + dratest.VF3, false},
+		{"for device nodes, in a pod on the host's network", "", "u1_r_" + dratest.VF3, true},
 	}
 }
 
 // inBubbles runs a test for each variant.
-func inBubbles(t *testing.T, test func(t *testing.T, r *rig, p *plugins, of variant)) {
+func inBubbles(t *testing.T, test func(t *testing.T, r *dratest.Rig, of variant)) {
 	for _, of := range variants() {
-		t.Run(of.name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			r.useJournal("mlx5-switchdev", strings.Replace(ownRules, `.vfIndex == 3`, `.vfIndex >= 0`, 1))
-			test(t, r, p, of)
+		t.Run(of.name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			r.UseJournal("mlx5-switchdev", strings.Replace(dratest.Rules, `.vfIndex == 3`, `.vfIndex >= 0`, 1))
+			test(t, r, of)
 		}))
 	}
 }
 
 // sandboxOf returns a sandbox of a pod of this variant.
-func (r *rig) sandboxOf(of variant, id, pod string) *api.PodSandbox {
-	sb := r.sandbox(id, pod)
+func sandboxOf(r *dratest.Rig, of variant, id, pod string) *api.PodSandbox {
+	sb := r.Sandbox(id, pod)
 	if of.hostNetwork {
 		sb.Linux.Namespaces = sb.Linux.Namespaces[:1]
 	}
@@ -78,37 +52,37 @@ func (r *rig) sandboxOf(of variant, id, pod string) *api.PodSandbox {
 
 // The driver may not be running when a pod gets another sandbox, or when another pod has the claim.
 func TestGateRejectsContainersOutsideItsPod(t *testing.T) {
-	inBubbles(t, func(t *testing.T, r *rig, _ *plugins, of variant) {
-		r.start()
-		r.prepare(ownClaim("u1", vf3, of.parameters))
-		first, second := r.sandboxOf(of, "s1", "pod"), r.sandboxOf(of, "s2", "pod")
+	inBubbles(t, func(t *testing.T, r *dratest.Rig, of variant) {
+		r.Start()
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, of.parameters))
+		first, second := sandboxOf(r, of, "s1", "pod"), sandboxOf(r, of, "s2", "pod")
 		if hasNetwork := of.parameters != ""; hasNetwork {
-			says(t, r.createContainer(first, of.gate), "unresolvable CDI device")
+			difftest.Says(t, r.CreateContainer(first, of.gate), "unresolvable CDI device")
 		} else { // the pod's next sandbox may have the device too
-			second = r.sandboxOf(of, "s2", "other")
+			second = sandboxOf(r, of, "s2", "other")
 		}
-		must(t, r.runPod(first))
-		must(t, r.createContainer(first, of.gate))
-		says(t, r.createContainer(second, of.gate), "claim ns/claim-u1, request r, is held by pod ns/pod")
+		difftest.Must(t, r.RunPod(first))
+		difftest.Must(t, r.CreateContainer(first, of.gate))
+		difftest.Says(t, r.CreateContainer(second, of.gate), "claim ns/claim-u1, request r, is held by pod ns/pod")
 		// A spec without the hook, from an earlier driver, still opens. The driver adds the hook.
-		file := filepath.Join(r.options.CDIDir, cdispec.FileName(driverName+"/claim", of.gate))
+		file := filepath.Join(r.Options.CDIDir, cdispec.FileName(dratest.Driver+"/claim", of.gate))
 		var spec map[string]any
-		must(t, json.Unmarshal([]byte(difftest.Read(t, file)), &spec))
+		difftest.Must(t, json.Unmarshal([]byte(difftest.Read(t, file)), &spec))
 		delete(spec["devices"].([]any)[0].(map[string]any)["containerEdits"].(map[string]any), "hooks")
 		old, err := json.Marshal(spec)
-		must(t, err)
-		r.stop()
-		must(t, os.WriteFile(file, old, 0o644))
-		must(t, r.createContainer(second, of.gate))
-		r.start()
-		r.listSandboxes(first)
-		waitIdle()
-		must(t, r.createContainer(first, of.gate))
-		says(t, r.createContainer(second, of.gate), "claim ns/claim-u1")
-		difftest.Equal(t, strings.Count(difftest.Read(t, file), r.options.Gate), 1)
-		r.endPod(first)
-		r.unprepare("u1")
-		says(t, r.createContainer(second, of.gate), "unresolvable CDI device")
+		difftest.Must(t, err)
+		r.Stop()
+		difftest.Must(t, os.WriteFile(file, old, 0o644))
+		difftest.Must(t, r.CreateContainer(second, of.gate))
+		r.Start()
+		r.ListSandboxes(first)
+		dratest.WaitIdle()
+		difftest.Must(t, r.CreateContainer(first, of.gate))
+		difftest.Says(t, r.CreateContainer(second, of.gate), "claim ns/claim-u1")
+		difftest.Equal(t, strings.Count(difftest.Read(t, file), r.Options.Gate), 1)
+		r.EndPod(first)
+		r.Unprepare("u1")
+		difftest.Says(t, r.CreateContainer(second, of.gate), "unresolvable CDI device")
 	})
 }
 
@@ -117,46 +91,44 @@ func TestGateRejectsContainersOutsideItsPod(t *testing.T) {
 // the path, because the VF is new.
 func TestOnlyVFPluginsGetPathOfMissingNamespace(t *testing.T) {
 	for name, test := range map[string]struct {
-		ends func(r *rig, sb *api.PodSandbox)
+		ends func(r *dratest.Rig, sb *api.PodSandbox)
 		want func(path string) (vf, other string)
 	}{
-		"there": {func(*rig, *api.PodSandbox) {}, func(path string) (string, string) { return path, path }},
-		"gone":  {(*rig).removeNetns, func(path string) (string, string) { return path, "" }},
-		"gone with its boot": {func(r *rig, sb *api.PodSandbox) {
-			r.removeNetns(sb)
-			r.stop()
-			r.options.BootID = "boot2"
-			r.start()
+		"there": {func(*dratest.Rig, *api.PodSandbox) {}, func(path string) (string, string) { return path, path }},
+		"gone":  {(*dratest.Rig).RemoveNetns, func(path string) (string, string) { return path, "" }},
+		"gone with its boot": {func(r *dratest.Rig, sb *api.PodSandbox) {
+			r.RemoveNetns(sb)
+			r.Stop()
+			r.Options.BootID = "boot2"
+			r.Start()
 		}, func(string) (string, string) { return "", "" }},
-		"another": {func(r *rig, _ *api.PodSandbox) {
-			r.stop()
-			r.options.BootID = "boot2"
-			r.start()
+		"another": {func(r *dratest.Rig, _ *api.PodSandbox) {
+			r.Stop()
+			r.Options.BootID = "boot2"
+			r.Start()
 		}, func(string) (string, string) { return "", "" }},
 	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			r.start()
-			sb := r.attachPod(ownClaim("u1", "cni", network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
+		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			r.Start()
+			sb := r.AttachPod(dratest.DeviceClaim("u1", "cni", dratest.Network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
 			test.ends(r, sb)
-			r.unprepare("u1")
-			vf, other := test.want(netnsOf(sb))
+			r.Unprepare("u1")
+			vf, other := test.want(dratest.NetnsOf(sb))
 			want := map[string]string{"sriov": vf, "ib-sriov": vf, "host-device": other}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			difftest.Equal(t, p.netns, want)
+			difftest.Equal(t, r.Plugins.Netns, want)
 		}))
 	}
 }
 
 // expectRDMA checks that each gate sets the variable to want; "" = not set.
-func (r *rig) expectRDMA(gates int, want string) {
-	r.t.Helper()
-	r.expectFiles("cdi", gates)
-	for _, name := range r.files("cdi") {
-		spec := difftest.Read(r.t, filepath.Join(r.options.CDIDir, name))
+func expectRDMA(r *dratest.Rig, gates int, want string) {
+	r.T.Helper()
+	r.ExpectFiles("cdi", gates)
+	for _, name := range r.Files("cdi") {
+		spec := difftest.Read(r.T, filepath.Join(r.Options.CDIDir, name))
 		_, value, _ := strings.Cut(spec, `"DEVINFO_RDMA_DEVICES=`)
 		if value, _, _ = strings.Cut(value, `"`); value != want {
-			r.t.Errorf("%s lists %q, want %q", name, value, want)
+			r.T.Errorf("%s lists %q, want %q", name, value, want)
 		}
 	}
 }
@@ -164,61 +136,61 @@ func (r *rig) expectRDMA(gates int, want string) {
 // A container may have several of the claims, and the last of its CDI specs sets the variable.
 func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 	const all = "mlx5_4:1,mlx5_2:1"
-	onNode(t, func(t *testing.T, r *rig, _ *plugins) {
-		sb := r.attachPod(claimFor("u1", requestFor("r", vf0, "net10", "sriov", 0)), claimFor("u2", requestFor("r", vf2, "net2", "sriov", 0)),
-			r.claimOf("z", "u3", "pod", netRequest{"x", "net3", ""}))
-		r.expectRDMA(3, all)
+	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r", dratest.VF0, "net10", "sriov", 0)), dratest.ClaimFor("u2", dratest.RequestFor("r", dratest.VF2, "net2", "sriov", 0)),
+			r.ClaimOf("z", "u3", "pod", dratest.Net("x", "net3", "")))
+		expectRDMA(r, 3, all)
 
 		// A killed process may have updated only some of the gates.
-		r.stop()
-		file := filepath.Join(r.options.CDIDir, r.files("cdi")[2])
-		must(t, os.WriteFile(file, []byte(strings.ReplaceAll(difftest.Read(t, file), "mlx5_4:1,", "")), 0o644))
-		r.start()
-		r.listSandboxes(sb)
-		waitIdle()
-		r.expectRDMA(3, all)
+		r.Stop()
+		file := filepath.Join(r.Options.CDIDir, r.Files("cdi")[2])
+		difftest.Must(t, os.WriteFile(file, []byte(strings.ReplaceAll(difftest.Read(t, file), "mlx5_4:1,", "")), 0o644))
+		r.Start()
+		r.ListSandboxes(sb)
+		dratest.WaitIdle()
+		expectRDMA(r, 3, all)
 
-		r.unprepare("u2")
-		waitIdle()
-		r.expectRDMA(2, "mlx5_2:1")
-		r.unprepare("u1")
-		waitIdle()
-		r.expectRDMA(1, "")
-		r.endPod(sb)
-		r.unprepare("u3")
-		r.expectNothing()
+		r.Unprepare("u2")
+		dratest.WaitIdle()
+		expectRDMA(r, 2, "mlx5_2:1")
+		r.Unprepare("u1")
+		dratest.WaitIdle()
+		expectRDMA(r, 1, "")
+		r.EndPod(sb)
+		r.Unprepare("u3")
+		r.ExpectNothing()
 	})
 }
 
 // A device without a network has no interface name to sort by.
 func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.offer("mlx5-switchdev", strings.Replace(ownRules, "vfIndex == 3", "vfIndex == 0", 1))
-		r.start()
-		sb := r.attachPod(ownClaim("u1", vf0, ""), claimFor("u2", requestFor("r", vf2, "net2", "sriov", 0)))
-		r.expectRDMA(2, "mlx5_4:1,mlx5_2:1")
-		r.endPod(sb)
-		waitIdle()
-		r.expectRDMA(1, "mlx5_2:1")
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Offer("mlx5-switchdev", strings.Replace(dratest.Rules, "vfIndex == 3", "vfIndex == 0", 1))
+		r.Start()
+		sb := r.AttachPod(dratest.DeviceClaim("u1", dratest.VF0, ""), dratest.ClaimFor("u2", dratest.RequestFor("r", dratest.VF2, "net2", "sriov", 0)))
+		expectRDMA(r, 2, "mlx5_4:1,mlx5_2:1")
+		r.EndPod(sb)
+		dratest.WaitIdle()
+		expectRDMA(r, 1, "mlx5_2:1")
 	})
 }
 
 // expectRDMAAtOpening fails the test if a gate is opened while an open gate of the pod does not list the RDMA devices of
 // all open gates. devices maps the ends of gates' names to their devices.
-func (r *rig) expectRDMAAtOpening(devices map[string]string) {
-	r.reached = func(name string) {
+func expectRDMAAtOpening(r *dratest.Rig, devices map[string]string) {
+	r.Reached = func(name string) {
 		if name != "gate open" {
 			return
 		}
-		for _, file := range r.files("cdi") {
+		for _, file := range r.Files("cdi") {
 			if file[0] == '.' { // another claim's write has begun; runtimes do not read this file
 				continue
 			}
-			spec := difftest.Read(r.t, filepath.Join(r.options.CDIDir, file))
-			for _, other := range r.files("cdi") {
+			spec := difftest.Read(r.T, filepath.Join(r.Options.CDIDir, file))
+			for _, other := range r.Files("cdi") {
 				for gate, device := range devices {
 					if strings.HasSuffix(other, gate+".json") && !strings.Contains(spec, device) {
-						r.t.Errorf("%s does not list %s of %s", file, device, other)
+						r.T.Errorf("%s does not list %s of %s", file, device, other)
 					}
 				}
 			}
@@ -228,36 +200,36 @@ func (r *rig) expectRDMAAtOpening(devices map[string]string) {
 
 // A sandbox does not wait for late networks, so its containers may start at any time.
 func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
-	late := func(r request) request {
-		r.parameters = `"waitForAttach":false,` + r.parameters
+	late := func(r dratest.Request) dratest.Request {
+		r.Parameters = `"waitForAttach":false,` + r.Parameters
 		return r
 	}
-	first, second := requestFor("r", vf0, "net10", "sriov", 0), requestFor("s", vf2, "net2", "sriov", 0)
+	first, second := dratest.RequestFor("r", dratest.VF0, "net10", "sriov", 0), dratest.RequestFor("s", dratest.VF2, "net2", "sriov", 0)
 	for name, claims := range map[string]func() []*resourceapi.ResourceClaim{
 		"a late network of another claim": func() []*resourceapi.ResourceClaim {
-			return []*resourceapi.ResourceClaim{claimFor("u1", first), claimFor("u2", late(second))}
+			return []*resourceapi.ResourceClaim{dratest.ClaimFor("u1", first), dratest.ClaimFor("u2", late(second))}
 		},
 		"a late network of the claim": func() []*resourceapi.ResourceClaim {
-			return []*resourceapi.ResourceClaim{claimFor("u1", first, late(second))}
+			return []*resourceapi.ResourceClaim{dratest.ClaimFor("u1", first, late(second))}
 		},
 		"a late ADD that runs": func() []*resourceapi.ResourceClaim {
-			return []*resourceapi.ResourceClaim{claimFor("u1", first, late(requestFor("t", "cni", "net3", "x", 0))), claimFor("u2", second)}
+			return []*resourceapi.ResourceClaim{dratest.ClaimFor("u1", first, late(dratest.RequestFor("t", "cni", "net3", "x", 0))), dratest.ClaimFor("u2", second)}
 		},
 	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			r.offer("mlx5-switchdev", "")
-			r.expectRDMAAtOpening(map[string]string{"_r": "mlx5_2:1", "_s": "mlx5_4:1"})
-			r.start()
-			p.setHook(func(command, _, ifName string) error {
+		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			r.Offer("mlx5-switchdev", "")
+			expectRDMAAtOpening(r, map[string]string{"_r": "mlx5_2:1", "_s": "mlx5_4:1"})
+			r.Start()
+			r.Plugins.SetHook(func(command, _, ifName string) error {
 				if command == "ADD" {
 					time.Sleep(map[string]time.Duration{"net2": time.Second, "net3": time.Minute}[ifName])
 				}
 				return nil
 			})
-			r.attachPod(claims()...)
+			r.AttachPod(claims()...)
 			time.Sleep(2 * time.Minute)
-			waitIdle()
-			r.expectRDMA(len(r.files("cdi")), "mlx5_4:1,mlx5_2:1")
+			dratest.WaitIdle()
+			expectRDMA(r, len(r.Files("cdi")), "mlx5_4:1,mlx5_2:1")
 		}))
 	}
 }

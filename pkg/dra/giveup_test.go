@@ -14,28 +14,37 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
 
+// makeExclusive allocates the devices of a claim exclusively.
+func makeExclusive(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	for n := range claim.Status.Allocation.Devices.Results {
+		claim.Status.Allocation.Devices.Results[n].ShareID = nil
+	}
+	return claim
+}
+
 // The administrator clears the attachment to the earlier sandbox only.
 func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.prepareVF0()
-		p.setHook(failSandbox("s1"))
-		_ = r.runPod(r.sandbox("s1", "pod"))
-		r.endPod(r.sandbox("s1", "pod"))
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.PrepareVF0()
+		r.Plugins.SetHook(dratest.FailSandbox("s1"))
+		_ = r.RunPod(r.Sandbox("s1", "pod"))
+		r.EndPod(r.Sandbox("s1", "pod"))
 		time.Sleep(30 * time.Minute)
-		must(t, r.runPod(r.sandbox("s2", "pod")))
-		r.expectPhase("Undeleted", 1)
-		_, err := state.Clear(r.options.StateDir, "u1")
-		must(t, err)
+		difftest.Must(t, r.RunPod(r.Sandbox("s2", "pod")))
+		r.ExpectPhase("Undeleted", 1)
+		_, err := state.Clear(r.Options.StateDir, "u1")
+		difftest.Must(t, err)
 		time.Sleep(2 * time.Minute) // longer than a sweep
-		waitIdle()
-		r.expectPhase("Undeleted", 0)
-		r.expectPhase("Added", 1)
-		r.expectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
-		r.expectFiles("cache", 1)
+		dratest.WaitIdle()
+		r.ExpectPhase("Undeleted", 0)
+		r.ExpectPhase("Added", 1)
+		r.ExpectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
+		r.ExpectFiles("cache", 1)
 	})
 }
 
@@ -43,107 +52,108 @@ func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
 // claim exists or after the DEL was given up. The next process does not offer it either.
 func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 	t.Parallel()
-	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	all, fewer := []string{sf4, sf7, "cni", pf, vf0, vf2, vf3}, []string{sf4, sf7, "cni", pf, vf0, vf3}
-	client := apiServer(nil)
-	r.startOffering(client, n, p)
-	waitDevices(t, client, all...)
-	p.setHook(failAll)
-	r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
-	sb := r.sandbox("s1", "pod")
-	says(t, r.runPod(sb), errNoMaster.Error())
-	waitDevices(t, client, fewer...)
-	r.endPod(sb)
-	r.unprepare("u1")
-	difftest.Eventually(t, "it is given up", func() bool { return r.agent.Census().Phases["Undeleted"] == 1 })
-	waitDevices(t, client, fewer...)
-	next := apiServer(nil)
-	r.startOffering(next, n, p)
-	waitDevices(t, next, fewer...)
-	_, err := state.Clear(r.options.StateDir, "u1")
-	must(t, err)
-	waitDevices(t, next, all...)
+	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")
+	p := r.UsePlugins()
+	all, fewer := []string{dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3}, []string{dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF3}
+	client := dratest.APIServer(nil)
+	r.StartOffering(client, n)
+	dratest.WaitDevices(t, client, all...)
+	p.SetHook(dratest.FailAll)
+	r.Prepare(dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`)))
+	sb := r.Sandbox("s1", "pod")
+	difftest.Says(t, r.RunPod(sb), dratest.ErrNoMaster.Error())
+	dratest.WaitDevices(t, client, fewer...)
+	r.EndPod(sb)
+	r.Unprepare("u1")
+	difftest.Eventually(t, "it is given up", func() bool { return r.Agent.Census().Phases["Undeleted"] == 1 })
+	dratest.WaitDevices(t, client, fewer...)
+	next := dratest.APIServer(nil)
+	r.StartOffering(next, n)
+	dratest.WaitDevices(t, next, fewer...)
+	_, err := state.Clear(r.Options.StateDir, "u1")
+	difftest.Must(t, err)
+	dratest.WaitDevices(t, next, all...)
 }
 
 // The scheduler may have allocated the device before the driver withheld it. Two claims may share a device that
 // only the device information shows.
 func TestRetriedDELDoesNotTakeDeviceFromAnotherClaim(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.start()
-		p.setHook(failSandbox("s1"))
-		r.giveUpDEL(makeExclusive(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})))
-		r.prepare(makeExclusive(r.claimOf("b", "u2", "next", netRequest{"x", "net1", ""})))
-		next := r.runSandbox("s2", "next")
-		tried := p.calls("DEL s1")
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Plugins.SetHook(dratest.FailSandbox("s1"))
+		r.GiveUpDEL(makeExclusive(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))))
+		r.Prepare(makeExclusive(r.ClaimOf("b", "u2", "next", dratest.Net("x", "net1", ""))))
+		next := r.RunSandbox("s2", "next")
+		tried := r.Plugins.Calls("DEL s1")
 		time.Sleep(5 * time.Hour)
-		r.expectCalls("DEL s1", tried)
-		r.endPod(next)
-		r.unprepare("u2")
-		p.setHook(nil)
+		r.ExpectCalls("DEL s1", tried)
+		r.EndPod(next)
+		r.Unprepare("u2")
+		r.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour)
-		waitIdle()
-		r.expectCalls("DEL s1", tried+1)
-		r.expectPhase("Undeleted", 0)
-		r.expectNothing()
+		dratest.WaitIdle()
+		r.ExpectCalls("DEL s1", tried+1)
+		r.ExpectPhase("Undeleted", 0)
+		r.ExpectNothing()
 	})
 }
 
 func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		reasons := map[string]int{}
-		r.options.Notify = func(n claim.Notice) { reasons[n.Reason]++ }
-		agent := r.start()
-		p.setHook(failAll)
-		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+		r.Options.Notify = func(n claim.Notice) { reasons[n.Reason]++ }
+		agent := r.Start()
+		r.Plugins.SetHook(dratest.FailAll)
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 		for n := range 4 { // the kubelet retries with a new sandbox
-			sb := r.sandbox(fmt.Sprint("s", n), "pod")
-			err := r.runPod(sb)
-			says(t, err, "link not found")
+			sb := r.Sandbox(fmt.Sprint("s", n), "pod")
+			err := r.RunPod(sb)
+			difftest.Says(t, err, "link not found")
 			if n > 0 {
-				says(t, err, "an earlier sandbox is not detached yet")
+				difftest.Says(t, err, "an earlier sandbox is not detached yet")
 			}
-			r.endPod(sb)
+			r.EndPod(sb)
 			time.Sleep(time.Second)
 		}
 		err := agent.Unprepare(t.Context(), "u1")
-		says(t, err, "link not found", "DEL is retried in", "it is given up")
-		if took := r.unprepare("u1"); took < time.Minute || took > 3*time.Minute {
+		difftest.Says(t, err, "link not found", "DEL is retried in", "it is given up")
+		if took := r.Unprepare("u1"); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("unprepared after %v", took)
 		}
-		r.expectCalls("DEL", claim.DefaultDelMaxFailures)
-		r.expectPhase("Undeleted", 1)
+		r.ExpectCalls("DEL", claim.DefaultDelMaxFailures)
+		r.ExpectPhase("Undeleted", 1)
 		difftest.Equal(t, reasons, map[string]int{claim.NoticeUndeleted: 1, claim.NoticeFailed: 1})
 		time.Sleep(90 * time.Minute)
-		r.expectCalls("DEL", claim.DefaultDelMaxFailures+1)
-		r.start() // the next process retries immediately
-		waitIdle()
-		r.expectCalls("DEL", claim.DefaultDelMaxFailures+2)
-		p.setHook(nil)
+		r.ExpectCalls("DEL", claim.DefaultDelMaxFailures+1)
+		r.Start() // the next process retries immediately
+		dratest.WaitIdle()
+		r.ExpectCalls("DEL", claim.DefaultDelMaxFailures+2)
+		r.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour)
-		r.expectPhase("Undeleted", 0)
-		r.expectNothing()
+		r.ExpectPhase("Undeleted", 0)
+		r.ExpectNothing()
 	})
 }
 
 // Each DEL has its own cache directory, with the lock that waits for plugins of an earlier process.
 func TestGivenUpDELsOfOneInterfaceRunOneAtATime(t *testing.T) {
 	for _, shared := range []bool{true, false} {
-		inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-			r.start()
-			p.setHook(failDEL(""))
-			claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
+		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+			r.Start()
+			r.Plugins.SetHook(dratest.FailDEL(""))
+			claim := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))
 			if !shared {
 				makeExclusive(claim)
 			}
-			r.prepare(claim)
+			r.Prepare(claim)
 			for n := range 2 {
-				sb := r.runSandbox(fmt.Sprint("s", n), "pod")
-				r.endPod(sb)
+				sb := r.RunSandbox(fmt.Sprint("s", n), "pod")
+				r.EndPod(sb)
 				time.Sleep(10 * time.Minute)
 			}
 			var mu sync.Mutex
 			var directories, now, most int
-			p.setHook(func(string, string, string) error {
+			r.Plugins.SetHook(func(string, string, string) error {
 				mu.Lock()
 				now++
 				most = max(most, now)
@@ -152,10 +162,10 @@ func TestGivenUpDELsOfOneInterfaceRunOneAtATime(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				now--
-				directories = max(directories, len(r.files("cache")))
+				directories = max(directories, len(r.Files("cache")))
 				return nil
 			})
-			agent := r.start()
+			agent := r.Start()
 			time.Sleep(2 * time.Minute)
 			if got := agent.Census().Phases["Undeleted"]; got != 0 || directories != 2 || most != 1 {
 				t.Errorf("%d undeleted, DELs in %d directories, %d at once", got, directories, most)
@@ -164,113 +174,102 @@ func TestGivenUpDELsOfOneInterfaceRunOneAtATime(t *testing.T) {
 	}
 }
 
-// giveUpDEL attaches a claim to sandbox s1 and waits until its failing DEL is given up.
-func (r *rig) giveUpDEL(claim *resourceapi.ResourceClaim) {
-	r.t.Helper()
-	r.prepare(claim)
-	sb := r.sandbox("s1", "pod")
-	_ = r.runPod(sb)
-	r.endPod(sb)
-	r.unprepare(string(claim.UID))
-	waitIdle() // calls return before everything is on disk
-}
-
 // A process that is killed before the record is written must clear the attachment again.
 func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.start()
-		_, err := state.Clear(r.options.StateDir, "u1")
-		says(t, err, "u1") // it is not given up yet
-		p.setHook(failAll)
-		r.giveUpDEL(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		tried := p.calls("DEL")
-		left, err := state.Clear(r.options.StateDir, "u1")
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		_, err := state.Clear(r.Options.StateDir, "u1")
+		difftest.Says(t, err, "u1") // it is not given up yet
+		r.Plugins.SetHook(dratest.FailAll)
+		r.GiveUpDEL(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		tried := r.Plugins.Calls("DEL")
+		left, err := state.Clear(r.Options.StateDir, "u1")
 		if err != nil || len(left.Undeleted) != 1 || left.Undeleted[0].Sandbox != "s1" {
 			t.Errorf("got %v, %v", left, err)
 		}
-		record, mark := filepath.Join(r.options.StateDir, "u1.json"), filepath.Join(r.options.StateDir, "u1=s1=net1.cleared")
-		must(t, os.Remove(record))
-		must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
+		record, mark := filepath.Join(r.Options.StateDir, "u1.json"), filepath.Join(r.Options.StateDir, "u1=s1=net1.cleared")
+		difftest.Must(t, os.Remove(record))
+		difftest.Must(t, os.MkdirAll(filepath.Join(record, "busy"), 0o700))
 		time.Sleep(2 * time.Minute)
 		_, err = os.Stat(mark)
-		must(t, err)
-		must(t, os.RemoveAll(record))
+		difftest.Must(t, err)
+		difftest.Must(t, os.RemoveAll(record))
 		time.Sleep(time.Hour / 4)
-		r.expectPhase("Undeleted", 0)
-		r.expectCalls("DEL", tried)
-		r.expectNothing()
+		r.ExpectPhase("Undeleted", 0)
+		r.ExpectCalls("DEL", tried)
+		r.ExpectNothing()
 	})
 }
 
 // Pods with a macvlan have their master's PCI address in common, but this must not prevent DEL. Only an
 // exclusive lease of the device does.
 func TestGivenUpDELIsRetriedWhileAnotherPodSharesNIC(t *testing.T) {
-	r := newRig(t)
-	r.options.UndeletedEvery, r.options.DelMaxFailures, r.options.DelMinRetryTime = 20*time.Millisecond, 2, 10*time.Millisecond
-	r.options.Devices.Journal = journalIn(r.dir, "boot1")
-	r.start()
-	r.prepare(r.claimOf("a", "a", "pod", netRequest{"r", "net1", "info"}), r.claimOf("b", "b", "other", netRequest{"r", "net1", "info"}))
-	one := r.runSandbox("s1", "pod")
-	r.runSandbox("s2", "other")
-	noDel := filepath.Join(r.dir, "no-del")
-	must(t, os.WriteFile(noDel, nil, 0o644), r.agent.StopPodSandbox(t.Context(), one))
-	r.removeNetns(one)
-	difftest.Eventually(t, "given up", func() bool { return r.agent.Census().Phases["Undeleted"] == 1 })
-	third := r.sandbox("s3", "third")
-	r.recordMultus(multusEntry("third", "s3", r.netns("s3"), exclusiveLease("pci-0000:01:00.2")))
-	difftest.Eventually(t, "left alone", func() bool { return strings.Contains(r.record("a").Undeleted[0].DelError, "is held by pod ns/third") })
-	must(t, os.Remove(noDel))
-	tries := r.record("a").Undeleted[0].Tries
-	difftest.Eventually(t, "left alone again", func() bool { return r.record("a").Undeleted[0].Tries > tries+1 })
-	r.expectInterfaces("s1_net1", "s2_net1")
-	r.removeNetns(third)
-	difftest.Eventually(t, "deleted", func() bool { return r.agent.Census().Phases["Undeleted"] == 0 })
-	r.expectInterfaces("s2_net1")
+	r := dratest.NewRig(t)
+	r.Options.UndeletedEvery, r.Options.DelMaxFailures, r.Options.DelMinRetryTime = 20*time.Millisecond, 2, 10*time.Millisecond
+	r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
+	r.Start()
+	r.Prepare(r.ClaimOf("a", "a", "pod", dratest.Net("r", "net1", "info")), r.ClaimOf("b", "b", "other", dratest.Net("r", "net1", "info")))
+	one := r.RunSandbox("s1", "pod")
+	r.RunSandbox("s2", "other")
+	noDel := filepath.Join(r.Dir, "no-del")
+	difftest.Must(t, os.WriteFile(noDel, nil, 0o644), r.Agent.StopPodSandbox(t.Context(), one))
+	r.RemoveNetns(one)
+	difftest.Eventually(t, "given up", func() bool { return r.Agent.Census().Phases["Undeleted"] == 1 })
+	third := r.Sandbox("s3", "third")
+	r.RecordMultus(dratest.MultusEntry("third", "s3", r.Netns("s3"), dratest.ExclusiveLease("pci-0000:01:00.2")))
+	difftest.Eventually(t, "left alone", func() bool { return strings.Contains(r.Record("a").Undeleted[0].DelError, "is held by pod ns/third") })
+	difftest.Must(t, os.Remove(noDel))
+	tries := r.Record("a").Undeleted[0].Tries
+	difftest.Eventually(t, "left alone again", func() bool { return r.Record("a").Undeleted[0].Tries > tries+1 })
+	r.ExpectInterfaces("s1_net1", "s2_net1")
+	r.RemoveNetns(third)
+	difftest.Eventually(t, "deleted", func() bool { return r.Agent.Census().Phases["Undeleted"] == 0 })
+	r.ExpectInterfaces("s2_net1")
 }
 
 // The DEL of host-device fails if its function was unplugged, although nothing is left to do. A function that
 // appears in its place is a new device.
 func TestLostDeviceIsOfferedAfterItReturns(t *testing.T) {
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.attachDevice(t, vf0, "")
-		function, aside := filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"), filepath.Join(b.dir, "aside")
-		must(t, os.Rename(function, aside))
-		b.plugins.setHook(failAll)
-		b.endPod(b.sandbox("s1", "pod"))
-		b.unprepare("u1")
-		b.expectPhase("Undeleted", 1)
-		must(t, os.Rename(aside, function))
-		difftest.Equal(t, b.agent.Node.Withheld(), map[string]bool{})
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		b.AttachDevice(dratest.VF0, "")
+		function, aside := filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2"), filepath.Join(b.Dir, "aside")
+		difftest.Must(t, os.Rename(function, aside))
+		b.Plugins.SetHook(dratest.FailAll)
+		b.EndPod(b.Sandbox("s1", "pod"))
+		b.Unprepare("u1")
+		b.ExpectPhase("Undeleted", 1)
+		difftest.Must(t, os.Rename(aside, function))
+		difftest.Equal(t, b.Agent.Node.Withheld(), map[string]bool{})
 	})
 }
 
 // Multus may have given the new device to a pod.
 func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 	t.Parallel()
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		sys, err := sysfs.Open(filepath.Join(b.dir, "kernel/sys"))
-		must(t, err)
-		b.options.Devices.Lineage = sys.Lineage
-		b.restartWithLeases()
-		b.attachDevice(t, vf0, "")
-		function, err := filepath.EvalSymlinks(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
-		must(t, err, os.Rename(function, function+".old"), os.CopyFS(function, os.DirFS(function+".old")))
-		b.plugins.setHook(failAll)
-		b.endPod(b.sandbox("s1", "pod"))
-		b.unprepare("u1")
-		b.plugins.setHook(nil)
-		b.sandbox("s9", "other")
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		sys, err := sysfs.Open(filepath.Join(b.Dir, "kernel/sys"))
+		difftest.Must(t, err)
+		b.Options.Devices.Lineage = sys.Lineage
+		b.RestartWithLeases()
+		b.AttachDevice(dratest.VF0, "")
+		function, err := filepath.EvalSymlinks(filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+		difftest.Must(t, err, os.Rename(function, function+".old"), os.CopyFS(function, os.DirFS(function+".old")))
+		b.Plugins.SetHook(dratest.FailAll)
+		b.EndPod(b.Sandbox("s1", "pod"))
+		b.Unprepare("u1")
+		b.Plugins.SetHook(nil)
+		b.Sandbox("s9", "other")
 		line, err := sys.Lineage("0000:03:00.2")
-		must(t, err)
-		entry := multusEntry("other", "s9", b.netns("s9"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
-		b.recordMultus(entry)
-		tried := b.plugins.calls("DEL")
+		difftest.Must(t, err)
+		entry := dratest.MultusEntry("other", "s9", b.Netns("s9"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
+		b.RecordMultus(entry)
+		tried := b.Plugins.Calls("DEL")
 		time.Sleep(3 * time.Hour)
-		b.expectCalls("DEL", tried) // another DEL would reset the other pod's device
-		b.expectPhase("Undeleted", 1)
-		must(t, b.options.Devices.Journal.Forget(entry))
+		b.ExpectCalls("DEL", tried) // another DEL would reset the other pod's device
+		b.ExpectPhase("Undeleted", 1)
+		difftest.Must(t, b.Options.Devices.Journal.Forget(entry))
 		time.Sleep(2 * time.Hour)
-		b.expectCalls("DEL", tried+1)
-		b.expectNothing()
+		b.ExpectCalls("DEL", tried+1)
+		b.ExpectNothing()
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -46,32 +47,32 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 	t.Parallel()
 	for says, test := range map[string]struct {
 		device, driver string
-		happens        func(b *rig, n *node)
+		happens        func(b *dratest.Rig, n *dratest.Node)
 	}{
-		"":                       {vf0, "", func(*rig, *node) {}},
-		"the node has lost it":   {vf0, "", func(_ *rig, n *node) { n.remove("0000:03:00.2") }},
-		"it has lost its driver": {vf0, "", func(_ *rig, n *node) { n.remove("0000:03:00.2/driver ->") }},
-		"no carrier for more than 1m0s": {vf0, "", func(b *rig, n *node) {
-			n.text = []byte(strings.Replace(string(n.text), `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`, 1))
-			dra.Survey(b.agent)
-			difftest.Same(b.t, "at once", unhealthy(b.t, b.agent, "node1"), map[string]string{})
+		"":                       {dratest.VF0, "", func(*dratest.Rig, *dratest.Node) {}},
+		"the node has lost it":   {dratest.VF0, "", func(_ *dratest.Rig, n *dratest.Node) { n.Remove("0000:03:00.2") }},
+		"it has lost its driver": {dratest.VF0, "", func(_ *dratest.Rig, n *dratest.Node) { n.Remove("0000:03:00.2/driver ->") }},
+		"no carrier for more than 1m0s": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) {
+			n.Text = []byte(strings.Replace(string(n.Text), `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`, 1))
+			dratest.Survey(b.Agent)
+			difftest.Same(b.T, "at once", unhealthy(b.T, b.Agent, "node1"), map[string]string{})
 			time.Sleep(time.Minute)
 		}},
-		"IOMMU group 56 is no longer its own, because it also contains 0000:03:00.2": {vf2, "vfio-pci", func(b *rig, _ *node) {
-			must(b.t, os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
+		"IOMMU group 56 is no longer its own, because it also contains 0000:03:00.2": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) {
+			difftest.Must(b.T, os.Symlink("x", filepath.Join(b.Dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		}},
 	} {
-		inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-			b.stop()
-			n := b.offer("mlx5-switchdev", "")
-			b.options.Devices.Inventory.CarrierGrace = time.Minute
-			b.start()
-			dra.Survey(b.agent)
-			b.attachDevice(t, test.device, test.driver)
-			_, news := b.agent.Node.Health("node1")
+		dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+			b.Stop()
+			n := b.Offer("mlx5-switchdev", "")
+			b.Options.Devices.Inventory.CarrierGrace = time.Minute
+			b.Start()
+			dratest.Survey(b.Agent)
+			b.AttachDevice(test.device, test.driver)
+			_, news := b.Agent.Node.Health("node1")
 			test.happens(b, n)
-			dra.Survey(b.agent)
-			got := unhealthy(t, b.agent, "node1")
+			dratest.Survey(b.Agent)
+			got := unhealthy(t, b.Agent, "node1")
 			if text, is := got[test.device]; is != (says != "") || !strings.Contains(text, says) {
 				t.Errorf("%q: got %q", says, got)
 			}
@@ -83,7 +84,7 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 				}
 			}
 			time.Sleep(4 * time.Minute) // health expires if the node is not read
-			if list, _ := b.agent.Node.Health("node1"); len(list) != 1 || list[0].DeviceName != "cni" {
+			if list, _ := b.Agent.Node.Health("node1"); len(list) != 1 || list[0].DeviceName != "cni" {
 				t.Errorf("expired health is still reported: %v", list)
 			}
 		})
@@ -92,14 +93,14 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 
 func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 	for _, evict := range []bool{false, true} {
-		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-			n := r.offer("mlx5-switchdev", "")
-			r.options.Devices.Inventory.EvictLost = evict
-			agent := r.start()
-			dra.Survey(agent)
-			r.prepare(ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
-			n.remove("0000:03:00.2")
-			taints := inventory.PublishedIn(dra.Survey(agent))[vf0].Taints
+		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+			n := r.Offer("mlx5-switchdev", "")
+			r.Options.Devices.Inventory.EvictLost = evict
+			agent := r.Start()
+			dratest.Survey(agent)
+			r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
+			n.Remove("0000:03:00.2")
+			taints := inventory.PublishedIn(dratest.Survey(agent))[dratest.VF0].Taints
 			want := map[bool]string{false: "NoSchedule", true: "NoExecute"}[evict]
 			difftest.Equal(t, taints, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: resourceapi.DeviceTaintEffect(want)}})
 		})
@@ -108,26 +109,26 @@ func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 
 // If a second port is in a pod, the node shows only its PCI function.
 func TestDeviceInsidePodIsNotLost(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := newNode(t, "i40e")
-		n.text = capturetest.Ports("mlx4_core", 2)
-		n.rules = "devices: [{ifNames: [p2], sharing: exclusive}]"
-		kernel, err := restoretest.Make(r.dir, n.text)
-		must(t, err)
-		r.options.Devices.Custody, r.options.Devices.Inventory = kernel.Host(), n.inventory()
-		r.options.Devices.Inventory.EvictLost = true
-		agent := r.start()
-		before := inventory.PublishedIn(dra.Survey(agent))
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		n := dratest.NewNode(t, "i40e")
+		n.Text = capturetest.Ports("mlx4_core", 2)
+		n.Rules = "devices: [{ifNames: [p2], sharing: exclusive}]"
+		kernel, err := restoretest.Make(r.Dir, n.Text)
+		difftest.Must(t, err)
+		r.Options.Devices.Custody, r.Options.Devices.Inventory = kernel.Host(), n.Inventory()
+		r.Options.Devices.Inventory.EvictLost = true
+		agent := r.Start()
+		before := inventory.PublishedIn(dratest.Survey(agent))
 		port := slices.Collect(maps.Keys(before))
 		if len(port) != 1 {
 			t.Fatalf("got %q", port)
 		}
-		r.attachPod(ownClaim("u1", port[0], `"device":[],`+network(`{"type":"x"}`)))
-		n.remove("p2")
-		difftest.Equal(t, inventory.PublishedIn(dra.Survey(agent)), before)
+		r.AttachPod(dratest.DeviceClaim("u1", port[0], `"device":[],`+dratest.Network(`{"type":"x"}`)))
+		n.Remove("p2")
+		difftest.Equal(t, inventory.PublishedIn(dratest.Survey(agent)), before)
 		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{})
-		must(t, os.Remove(filepath.Join(r.dir, "kernel/sys/bus/pci/devices/0000:3b:00.0")))
-		lost := inventory.PublishedIn(dra.Survey(agent))[port[0]].Taints
+		difftest.Must(t, os.Remove(filepath.Join(r.Dir, "kernel/sys/bus/pci/devices/0000:3b:00.0")))
+		lost := inventory.PublishedIn(dratest.Survey(agent))[port[0]].Taints
 		difftest.Equal(t, lost, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: "NoExecute"}})
 		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{port[0]: "the node has lost it"})
 	})
@@ -161,34 +162,34 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 			t.Errorf("20 reports within %v", took)
 		}
 		cancel() // while no reader receives the next report
-		must(t, <-done)
+		difftest.Must(t, <-done)
 	})
 }
 
 // cable simulates the carrier of the PF p0 and records the slices that the agent publishes.
 type cable struct {
-	*node
+	*dratest.Node
 	agent     *dra.Agent
 	published []inventory.Slice
 	writes    int
 }
 
-func plug(t *testing.T, r *rig) *cable {
-	c := &cable{node: newNode(t, "mlx5-switchdev")}
-	c.text = append(c.text, "-- sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0/net/p0/speed --\n25000\n"...)
-	r.options.Devices.Inventory = c.inventory()
+func plug(t *testing.T, r *dratest.Rig) *cable {
+	c := &cable{Node: dratest.NewNode(t, "mlx5-switchdev")}
+	c.Text = append(c.Text, "-- sys/devices/pci0000:00/0000:00:02.0/0000:03:00.0/net/p0/speed --\n25000\n"...)
+	r.Options.Devices.Inventory = c.Inventory()
 	c.start(r)
 	return c
 }
 
 // start starts the next process of the driver.
-func (c *cable) start(r *rig) {
-	c.agent = r.start()
+func (c *cable) start(r *dratest.Rig) {
+	c.agent = r.Start()
 	c.publish()
 }
 
 func (c *cable) publish() {
-	if list := dra.Survey(c.agent); !inventory.Same(list, c.published) {
+	if list := dratest.Survey(c.agent); !inventory.Same(list, c.published) {
 		c.published = list
 		c.writes++
 	}
@@ -196,15 +197,15 @@ func (c *cable) publish() {
 
 // set changes carrier and speed as the kernel shows them.
 func (c *cable) set(up bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.Lock()
+	defer c.Unlock()
 	const with, without = `"ifname":"p0","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"]`, `"ifname":"p0","flags":["NO-CARRIER","UP"]`
 	const fast, unknown = "/net/p0/speed --\n25000\n", "/net/p0/speed --\n-1\n"
 	from := []string{with, without, fast, unknown}
 	if up {
 		from = []string{without, with, unknown, fast}
 	}
-	c.text = []byte(strings.NewReplacer(from...).Replace(string(c.text)))
+	c.Text = []byte(strings.NewReplacer(from...).Replace(string(c.Text)))
 }
 
 // lasts sets the carrier and lets the driver publish for the duration d.
@@ -232,7 +233,7 @@ func TestFlappingCarrierWritesPoolFewTimes(t *testing.T) {
 		"with long pauses":          {3 * time.Second, 100 * time.Second, 200, 15},
 		"seldom, as by maintenance": {time.Minute, time.Hour, 3, 6},
 	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, _ *plugins) {
+		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			c := plug(t, r)
 			before := c.published
 			for range test.flaps {
@@ -250,13 +251,13 @@ func TestFlappingCarrierWritesPoolFewTimes(t *testing.T) {
 
 // After the carrier has changed, only the driver's timers cause further publications.
 func TestTaintFollowsStableCarrier(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		c := plug(t, r)
 		expect := func(when string, want bool) {
 			t.Helper()
 			all := inventory.PublishedIn(c.published)
-			_, speed := all[pf].Attributes[inventory.AttrSpeed]
-			difftest.Same(t, when+": a taint, and a speed", []bool{len(all[vf0].Taints) > 0, speed}, []bool{want, true})
+			_, speed := all[dratest.PF].Attributes[inventory.AttrSpeed]
+			difftest.Same(t, when+": a taint, and a speed", []bool{len(all[dratest.VF0].Taints) > 0, speed}, []bool{want, true})
 		}
 		c.lasts(false, time.Second)
 		expect("down for a second", false)
@@ -277,6 +278,6 @@ func TestTaintFollowsStableCarrier(t *testing.T) {
 		expect("up again after a quiet hour", false)
 		c.set(false)
 		c.start(r)
-		difftest.Same(t, "taints after a start without a carrier", len(inventory.PublishedIn(c.published)[vf0].Taints), 1)
+		difftest.Same(t, "taints after a start without a carrier", len(inventory.PublishedIn(c.published)[dratest.VF0].Taints), 1)
 	})
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
@@ -22,73 +22,73 @@ import (
 // error names both pods.
 func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 	const other, pfLease, vfLease = "is held by pod ns/other", "pci-0000:03:00.0", "pci-0000:03:00.2"
-	multus := func(pod, sandbox string, lease journal.DeviceLease) func(*rig) {
-		return func(r *rig) { r.recordMultus(multusEntry(pod, sandbox, r.netns(sandbox), lease)) }
+	multus := func(pod, sandbox string, lease journal.DeviceLease) func(*dratest.Rig) {
+		return func(r *dratest.Rig) { r.RecordMultus(dratest.MultusEntry(pod, sandbox, r.Netns(sandbox), lease)) }
 	}
 	for name, test := range map[string]struct {
 		device, plugin string
-		held           func(r *rig) // records the other holder
-		want           []string     // parts of the error; nil = attached
+		held           func(r *dratest.Rig) // records the other holder
+		want           []string             // parts of the error; nil = attached
 	}{
-		"to another pod": {vf0, "sriov", multus("other", "s0", exclusiveLease(vfLease)), []string{
+		"to another pod": {dratest.VF0, "sriov", multus("other", "s0", dratest.ExclusiveLease(vfLease)), []string{
 			"claim ns/claim-u1", "pci-0000-03-00-2 (0000:03:00.2) " + other + " (net7, network sriov-net)", "pod ns/pod (net1) cannot have it too"}},
-		"its PF, to another pod": {vf0, "sriov", multus("other", "s0", exclusiveLease(pfLease)), []string{other + " (net7"}},
-		"an SF": {sf4, `host-device","capabilities":{"deviceID":true},"x":"`, multus("other", "s0", exclusiveLease("auxiliary-mlx5_core.sf.4")),
+		"its PF, to another pod": {dratest.VF0, "sriov", multus("other", "s0", dratest.ExclusiveLease(pfLease)), []string{other + " (net7"}},
+		"an SF": {dratest.SF4, `host-device","capabilities":{"deviceID":true},"x":"`, multus("other", "s0", dratest.ExclusiveLease("auxiliary-mlx5_core.sf.4")),
 			[]string{"mlx5_core.sf.4) " + other}},
-		"by sriov-cni alone": {vf0, "sriov", func(r *rig) {
-			must(r.t, os.WriteFile(filepath.Join(r.options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.netns("s0")), 0o600))
+		"by sriov-cni alone": {dratest.VF0, "sriov", func(r *dratest.Rig) {
+			difftest.Must(r.T, os.WriteFile(filepath.Join(r.Options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.Netns("s0")), 0o600))
 		}, []string{other + " (by sriov-cni)"}},
-		"shared master, exclusively to another pod": {pf, "macvlan", multus("other", "s0", exclusiveLease(pfLease)), []string{other}},
-		"to the pod itself":                         {vf0, "sriov", multus("pod", "s1", exclusiveLease(vfLease)), nil},
-		"to a deleted pod":                          {vf0, "sriov", multus("other", "s9", exclusiveLease(vfLease)), nil},
-		"another device":                            {vf0, "sriov", multus("other", "s0", exclusiveLease("pci-0000:03:00.4")), nil},
-		"shared master":                             {pf, "macvlan", multus("other", "s0", journal.DeviceLease{ID: pfLease, Mode: journal.Shared}), nil},
-		"no device":                                 {vf0, "sriov", func(*rig) {}, nil},
+		"shared master, exclusively to another pod": {dratest.PF, "macvlan", multus("other", "s0", dratest.ExclusiveLease(pfLease)), []string{other}},
+		"to the pod itself":                         {dratest.VF0, "sriov", multus("pod", "s1", dratest.ExclusiveLease(vfLease)), nil},
+		"to a deleted pod":                          {dratest.VF0, "sriov", multus("other", "s9", dratest.ExclusiveLease(vfLease)), nil},
+		"another device":                            {dratest.VF0, "sriov", multus("other", "s0", dratest.ExclusiveLease("pci-0000:03:00.4")), nil},
+		"shared master":                             {dratest.PF, "macvlan", multus("other", "s0", journal.DeviceLease{ID: pfLease, Mode: journal.Shared}), nil},
+		"no device":                                 {dratest.VF0, "sriov", func(*dratest.Rig) {}, nil},
 	} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
+		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			var told []claim.Notice
-			r.options.Notify = func(n claim.Notice) { told = append(told, n) }
-			r.options.Devices.Journal = journalIn(r.dir, "boot1")
-			r.options.Devices.Journal.SRIOVLocks = t.TempDir()
-			r.offer("mlx5-switchdev", "")
-			r.start()
-			r.prepare(ownClaim("u1", test.device, network(`{"type":"`+test.plugin+`"}`)))
-			must(t, r.runPod(r.sandbox("s0", "other")))
+			r.Options.Notify = func(n claim.Notice) { told = append(told, n) }
+			r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
+			r.Options.Devices.Journal.SRIOVLocks = t.TempDir()
+			r.Offer("mlx5-switchdev", "")
+			r.Start()
+			r.Prepare(dratest.DeviceClaim("u1", test.device, dratest.Network(`{"type":"`+test.plugin+`"}`)))
+			difftest.Must(t, r.RunPod(r.Sandbox("s0", "other")))
 			test.held(r)
-			err := r.runPod(r.sandbox("s1", "pod"))
+			err := r.RunPod(r.Sandbox("s1", "pod"))
 			if test.want == nil {
-				must(t, err)
+				difftest.Must(t, err)
 				return
 			}
-			says(t, err, test.want...)
+			difftest.Says(t, err, test.want...)
 			if len(told) != 1 || !strings.Contains(told[0].Text, test.want[0]) {
 				t.Errorf("notices: %+v", told)
 			}
-			r.expectCalls("", 0)
+			r.ExpectCalls("", 0)
 		}))
 	}
 }
 
 // The scheduler may give a claim another device while the first one is not restored.
 func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.prepareVF0()
-		p.setHook(failAll)
-		_ = r.runPod(r.sandbox("s1", "pod"))
-		r.endPod(r.sandbox("s1", "pod"))
-		p.setHook(failSandbox("s1"))
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.PrepareVF0()
+		r.Plugins.SetHook(dratest.FailAll)
+		_ = r.RunPod(r.Sandbox("s1", "pod"))
+		r.EndPod(r.Sandbox("s1", "pod"))
+		r.Plugins.SetHook(dratest.FailSandbox("s1"))
 		time.Sleep(30 * time.Minute)
-		r.prepare(ownClaim("u1", vf2, network(`{"type":"sriov"}`)))
-		second := r.runSandbox("s2", "pod")
-		r.expectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
-		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
-		p.setHook(nil)
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`)))
+		second := r.RunSandbox("s2", "pod")
+		r.ExpectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
+		r.ExpectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
+		r.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour)
-		waitIdle()
-		r.expectHolders("pci-0000:03:00.2") // the device is restored
-		r.expectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
-		r.endAndUnprepare(second, "u1")
-		r.expectHolders("pci-0000:03:00.4")
+		dratest.WaitIdle()
+		r.ExpectHolders("pci-0000:03:00.2") // the device is restored
+		r.ExpectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
+		r.EndAndUnprepare(second, "u1")
+		r.ExpectHolders("pci-0000:03:00.4")
 	})
 }
 
@@ -97,37 +97,37 @@ func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 // Multus gets the device before it is restored.
 func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 	t.Parallel()
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.restartWithLeases()
-		b.attachDevice(t, vf2, "vfio-pci")
-		b.prepare(onDevice(b.claimOf("b", "u2", "next", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		b.RestartWithLeases()
+		b.AttachDevice(dratest.VF2, "vfio-pci")
+		b.Prepare(dratest.OnDevice(b.ClaimOf("b", "u2", "next", dratest.Net("x", "net1", "")), 0, dratest.VF2, "vfio-pci"))
 		refused := func(sandbox string, parts ...string) {
 			t.Helper()
-			err := b.runPod(b.sandbox(sandbox, "next"))
-			says(t, err, append(parts, vf2, "claim ns/a")...)
+			err := b.RunPod(b.Sandbox(sandbox, "next"))
+			difftest.Says(t, err, append(parts, dratest.VF2, "claim ns/a")...)
 			if err != nil && strings.Contains(err.Error(), "request a device by a claim or by Multus") {
 				t.Errorf("the device was requested only once: %v", err)
 			}
-			b.expectCalls("ADD "+sandbox, 0)
-			b.endPod(b.sandbox(sandbox, "next"))
+			b.ExpectCalls("ADD "+sandbox, 0)
+			b.EndPod(b.Sandbox(sandbox, "next"))
 		}
 		refused("s2", "is still held by")
-		b.plugins.setHook(failDEL("s1"))
-		b.endPod(b.sandbox("s1", "pod"))
+		b.Plugins.SetHook(dratest.FailDEL("s1"))
+		b.EndPod(b.Sandbox("s1", "pod"))
 		refused("s3", "is still held by")
-		b.unprepare("u1")
-		b.expectPhase("Undeleted", 1)
+		b.Unprepare("u1")
+		b.ExpectPhase("Undeleted", 1)
 		refused("s4", "was given up", "cni-dra-driver clear u1")
-		difftest.As[*journal.HeldError](t, b.options.Devices.Journal.Record(multusEntry("other", "s9", b.netns("s9"), exclusiveLease("pci-0000:03:00.4")), nil))
-		b.plugins.setHook(nil)
+		difftest.As[*journal.HeldError](t, b.Options.Devices.Journal.Record(dratest.MultusEntry("other", "s9", b.Netns("s9"), dratest.ExclusiveLease("pci-0000:03:00.4")), nil))
+		b.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour) // the hourly retry
-		waitIdle()
-		expectRestored(t, b.kernel)
-		b.endPod(b.runSandbox("s5", "next"))
-		b.unprepare("u2")
-		waitIdle()
-		expectRestored(t, b.kernel)
-		b.expectNothing()
+		dratest.WaitIdle()
+		dratest.ExpectRestored(t, b.Kernel)
+		b.EndPod(b.RunSandbox("s5", "next"))
+		b.Unprepare("u2")
+		dratest.WaitIdle()
+		dratest.ExpectRestored(t, b.Kernel)
+		b.ExpectNothing()
 	})
 }
 
@@ -135,22 +135,22 @@ func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 func TestFunctionIsLeasedForPort(t *testing.T) {
 	const function, first, second, held = "pci-0000:3b:00.0", "pci-0000-3b-00-0", "devx-pci--0000-3a3b-3a00-2e0--p1", "is held by pod ns/other"
 	for name, port := range map[string]string{"first": first, "second": second} {
-		t.Run(name, bubble(func(t *testing.T, r *rig, p *plugins) {
-			n := newNode(t, "i40e")
-			n.text, n.rules = capturetest.Ports("mlx4_core", 2), "devices: [{ifNames: ["+map[string]string{first: "p1", second: "p2"}[port]+"], sharing: exclusive}]"
-			r.options.Devices.Inventory, r.options.Devices.Lineage, r.options.Devices.Journal = n.inventory(), n.lineage, journalIn(r.dir, "boot1")
-			r.start()
-			claim := ownClaim("u1", port, `"device":[],`+network(`{"type":"x"}`))
-			r.prepare(claim)
-			other := multusEntry("other", "s0", r.sandbox("s0", "other").Linux.Namespaces[1].Path, exclusiveLease(function))
-			r.recordMultus(other)
-			says(t, r.runPod(r.sandbox("s1", "pod")), port+" (0000:3b:00.0) "+held)
-			must(t, r.options.Devices.Journal.Forget(other))
-			sb := r.runSandbox("s2", "pod")
-			r.expectHolders(function, "claim ns/claim-u1")
-			difftest.As[*journal.HeldError](t, r.options.Devices.Journal.Record(other, nil))
-			r.endAndUnprepare(sb, "u1")
-			r.expectHolders(function)
+		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			n := dratest.NewNode(t, "i40e")
+			n.Text, n.Rules = capturetest.Ports("mlx4_core", 2), "devices: [{ifNames: ["+map[string]string{first: "p1", second: "p2"}[port]+"], sharing: exclusive}]"
+			r.Options.Devices.Inventory, r.Options.Devices.Lineage, r.Options.Devices.Journal = n.Inventory(), n.Lineage, dratest.JournalIn(r.Dir, "boot1")
+			r.Start()
+			claim := dratest.DeviceClaim("u1", port, `"device":[],`+dratest.Network(`{"type":"x"}`))
+			r.Prepare(claim)
+			other := dratest.MultusEntry("other", "s0", r.Sandbox("s0", "other").Linux.Namespaces[1].Path, dratest.ExclusiveLease(function))
+			r.RecordMultus(other)
+			difftest.Says(t, r.RunPod(r.Sandbox("s1", "pod")), port+" (0000:3b:00.0) "+held)
+			difftest.Must(t, r.Options.Devices.Journal.Forget(other))
+			sb := r.RunSandbox("s2", "pod")
+			r.ExpectHolders(function, "claim ns/claim-u1")
+			difftest.As[*journal.HeldError](t, r.Options.Devices.Journal.Record(other, nil))
+			r.EndAndUnprepare(sb, "u1")
+			r.ExpectHolders(function)
 		}))
 	}
 }
@@ -158,49 +158,49 @@ func TestFunctionIsLeasedForPort(t *testing.T) {
 // A NIC that is not on a PCI bus has no lease, but only one claim at a time can have it. Its interface name may
 // have changed in a pod.
 func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		const port = "dev-netdevsim-netdevsim1-p1" // the interface eth0
-		n := r.offer("netdevsim-switchdev", "devices: [{ifNames: [eth0, net1], sharing: exclusive}]")
-		r.options.Devices.Journal = journalIn(r.dir, "boot1")
-		agent := r.start()
-		p.setHook(failDEL(""))
-		first, second := ownClaim("u1", port, `"device":[],`+network(`{"type":"x"}`)), ownClaim("u2", port, `"device":[],`+network(`{"type":"x"}`))
+		n := r.Offer("netdevsim-switchdev", "devices: [{ifNames: [eth0, net1], sharing: exclusive}]")
+		r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
+		agent := r.Start()
+		r.Plugins.SetHook(dratest.FailDEL(""))
+		first, second := dratest.DeviceClaim("u1", port, `"device":[],`+dratest.Network(`{"type":"x"}`)), dratest.DeviceClaim("u2", port, `"device":[],`+dratest.Network(`{"type":"x"}`))
 		second.Status.ReservedFor[0].Name, second.Status.ReservedFor[0].UID = "next", "uid-next"
-		sb := r.attachPod(first)
-		r.endPod(sb)
-		waitIdle() // calls return before everything is on record
-		n.text = bytes.ReplaceAll(n.text, []byte("eth0"), []byte("net1"))
-		for name := range inventory.PublishedIn(dra.Survey(agent)) {
+		sb := r.AttachPod(first)
+		r.EndPod(sb)
+		dratest.WaitIdle() // calls return before everything is on record
+		n.Text = bytes.ReplaceAll(n.Text, []byte("eth0"), []byte("net1"))
+		for name := range inventory.PublishedIn(dratest.Survey(agent)) {
 			if !agent.Node.Withheld()[name] {
 				t.Errorf("%s is offered", name)
 			}
 		}
-		r.prepare(second)
-		says(t, r.runPod(r.sandbox("s2", "next")), port, "is still held by claim ns/claim-u1")
+		r.Prepare(second)
+		difftest.Says(t, r.RunPod(r.Sandbox("s2", "next")), port, "is still held by claim ns/claim-u1")
 	})
 }
 
 // Multus may have attached the device of a claim without a network.
 func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
-	onNode(t, func(t *testing.T, r *rig, p *plugins) {
-		p.setHook(failAll)
-		r.giveUpDEL(ownClaim("u1", vf3, network(`{"type":"sriov"}`)))
+	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+		r.Plugins.SetHook(dratest.FailAll)
+		r.GiveUpDEL(dratest.DeviceClaim("u1", dratest.VF3, dratest.Network(`{"type":"sriov"}`)))
 		var met atomic.Bool
-		lineage := r.options.Devices.Lineage
-		r.options.Devices.Lineage = func(device string) ([]sysfs.Object, error) {
+		lineage := r.Options.Devices.Lineage
+		r.Options.Devices.Lineage = func(device string) ([]sysfs.Object, error) {
 			if !met.Swap(true) { // the claim has no lease yet
 				time.Sleep(2 * time.Hour)
 			}
 			return lineage(device)
 		}
-		tried := p.calls("DEL")
-		r.prepare(ownClaim("u2", vf3, ""))
+		tried := r.Plugins.Calls("DEL")
+		r.Prepare(dratest.DeviceClaim("u2", dratest.VF3, ""))
 		time.Sleep(5 * time.Hour)
-		r.expectCalls("DEL", tried)
-		r.expectPhase("Undeleted", 1)
-		r.unprepare("u2")
-		p.setHook(nil)
+		r.ExpectCalls("DEL", tried)
+		r.ExpectPhase("Undeleted", 1)
+		r.Unprepare("u2")
+		r.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour)
-		r.expectNothing()
+		r.ExpectNothing()
 	})
 }

@@ -23,40 +23,23 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
 
-// samples returns the agent's metrics by name and labels. For a histogram it returns the count.
-func (r *rig) samples() map[string]float64 {
-	r.t.Helper()
-	families, err := r.registry.Gather()
-	must(r.t, err)
-	samples := map[string]float64{}
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			name := family.GetName()
-			for _, label := range m.GetLabel() {
-				name += fmt.Sprintf(" %s=%s", label.GetName(), label.GetValue())
-			}
-			samples[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return samples
-}
-
 func TestMetricsShowStateAndCalls(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.offer("igb-sriov", "devices: [{ifNames: [eth77], sharing: exclusive}]").othersError = errors.New("no answer")
-		r.options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
-		dra.Survey(r.start())
-		r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "other", netRequest{"x", "net1", ""}))
-		p.setHook(failSandbox("s2"))
-		says(t, r.runPod(r.sandbox("s2", "other")), errNoMaster.Error())
-		waitIdle()
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Offer("igb-sriov", "devices: [{ifNames: [eth77], sharing: exclusive}]").OthersError = errors.New("no answer")
+		r.Options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
+		dratest.Survey(r.Start())
+		r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "other", dratest.Net("x", "net1", "")))
+		r.Plugins.SetHook(dratest.FailSandbox("s2"))
+		difftest.Says(t, r.RunPod(r.Sandbox("s2", "other")), dratest.ErrNoMaster.Error())
+		dratest.WaitIdle()
 		var all strings.Builder
-		samples := r.samples()
+		samples := r.Samples()
 		for _, name := range slices.Sorted(maps.Keys(samples)) {
 			fmt.Fprintf(&all, "%s: %v\n", name, samples[name])
 		}
@@ -88,10 +71,10 @@ func texts[T ~string](list []T) (all []string) {
 const docs = "../../docs/dra"
 
 func TestDocumentationListsAllMetrics(t *testing.T) {
-	r := newRig(t)
-	r.startKubelet(apiServer(nil), 0)
+	r := dratest.NewRig(t)
+	r.StartKubelet(dratest.APIServer(nil), 0)
 	described := make(chan *prometheus.Desc, 100)
-	r.registry.Describe(described)
+	r.Registry.Describe(described)
 	close(described)
 	exposed := map[string]bool{}
 	for desc := range described {
@@ -148,11 +131,11 @@ func TestNoticeBecomesEventOfPod(t *testing.T) {
 	for _, size := range []int{4, 253} {
 		synctest.Test(t, func(t *testing.T) {
 			client, pod, node := fake.NewClientset(), strings.Repeat("p", size), strings.Repeat("n", size)
-			post := dra.PostNotices(client, driverName, node, slog.New(slog.DiscardHandler))
+			post := dra.PostNotices(client, dratest.Driver, node, slog.New(slog.DiscardHandler))
 			post(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: pod, UID: "uid"}, Reason: claim.NoticeFailed, Text: strings.Repeat("é", 1000)})
-			waitIdle()
+			dratest.WaitIdle()
 			list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
-			must(t, err)
+			difftest.Must(t, err)
 			if len(list.Items) != 1 {
 				t.Fatalf("%d events", len(list.Items))
 			}
@@ -173,20 +156,16 @@ func complete(e eventsv1.Event) bool {
 }
 
 func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		told := 0
-		r.options.Notify = func(claim.Notice) { told++ }
-		r.start()
-		p.missing["fake"] = true
-		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Plugins.Missing["fake"] = true
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 		for n := range 10 { // one a minute
-			sb := r.sandbox("s"+string(rune('0'+n)), "pod")
-			_ = r.runPod(sb)
-			r.endPod(sb)
+			sb := r.Sandbox("s"+string(rune('0'+n)), "pod")
+			_ = r.RunPod(sb)
+			r.EndPod(sb)
 			time.Sleep(time.Minute)
 		}
-		if told != 2 {
-			t.Errorf("%d notices in 10 minutes", told)
-		}
+		difftest.Same(t, "notices in 10 minutes", len(r.Notices()), 2)
 	})
 }

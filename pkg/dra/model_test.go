@@ -26,6 +26,7 @@ import (
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -39,7 +40,7 @@ func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 	if text := os.Getenv("MODEL_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
-		must(t, err)
+		difftest.Must(t, err)
 	}
 	limit, _ := time.ParseDuration(os.Getenv("MODEL_TIME"))
 	for began := time.Now(); ; seed++ {
@@ -59,7 +60,7 @@ func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 
 // model is a node with a simulated kubelet and runtime.
 type model struct {
-	*rig
+	*dratest.Rig
 	ending sync.WaitGroup // removals of network namespaces
 	random *rand.Rand     // guarded by mu
 
@@ -90,25 +91,25 @@ const (
 )
 
 func runModel(t *testing.T, seed uint64) {
-	r, p := newRig(t), newPlugins()
-	r.options.Exec, r.options.Sweep, r.options.DelMinRetryTime = p, 0, 0
-	r.options.Log = slog.New(slog.DiscardHandler)
-	r.plugins = p
-	host := newNode(t, "mlx5-switchdev")
-	host.text, host.rules = withPorts(host.text), ownRules+"- ifNames: [p1, p2]\n  sharing: exclusive\n"
-	r.kernel = addDevicesOf(host.text, &r.options, r.dir)
-	p.kernel, r.options.Devices.Inventory = r.kernel, host.inventory()
-	p.vlan = 7
-	r.options.Devices.Journal = journalIn(r.dir, "boot1")
-	m := &model{rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
+	r, p := dratest.NewRig(t), dratest.NewPlugins()
+	r.Options.Exec, r.Options.Sweep, r.Options.DelMinRetryTime = p, 0, 0
+	r.Options.Log = slog.New(slog.DiscardHandler)
+	r.Plugins = p
+	host := dratest.NewNode(t, "mlx5-switchdev")
+	host.Text, host.Rules = withPorts(host.Text), dratest.Rules+"- ifNames: [p1, p2]\n  sharing: exclusive\n"
+	r.Kernel = dratest.AddDevicesOf(host.Text, &r.Options, r.Dir)
+	p.Kernel, r.Options.Devices.Inventory = r.Kernel, host.Inventory()
+	p.VLAN = 7
+	r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
+	m := &model{Rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
 		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1),
 		slices: make(chan struct{}, 1), allocated: map[string]bool{}}
-	r.options.List = m.list
-	r.options.Read, r.metadataWriter, p.givenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
-	p.setHook(m.fault)
-	p.kernel.Fault, p.kernel.Spares = func() error { return m.kernelFault() }, true
+	r.Options.List = m.list
+	r.Options.Read, r.MetadataWriter, p.GivenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
+	p.SetHook(m.fault)
+	p.Kernel.Fault, p.Kernel.Spares = func() error { return m.kernelFault() }, true
 	m.restart()
-	waitIdle()
+	dratest.WaitIdle()
 	goroutines := runtime.NumGoroutine()
 	var pods sync.WaitGroup
 	for n := range modelPods {
@@ -129,20 +130,20 @@ func runModel(t *testing.T, seed uint64) {
 	pods.Wait()
 	m.ending.Wait()
 	time.Sleep(3 * time.Hour) // DELs that were given up are retried
-	waitIdle()
-	must(t, state.WriteOffer(r.options.StateDir, nil)) // the running driver wrote it
-	r.expectNothing()
-	expectRestored(t, p.kernel)
+	dratest.WaitIdle()
+	difftest.Must(t, state.WriteOffer(r.Options.StateDir, nil)) // the running driver wrote it
+	r.ExpectNothing()
+	dratest.ExpectRestored(t, p.Kernel)
 	m.expectLeases()
-	difftest.Same(t, "interfaces", p.interfaceNames(), []string(nil))
+	difftest.Same(t, "interfaces", p.InterfaceNames(), []string(nil))
 	if now := runtime.NumGoroutine(); now > goroutines {
 		t.Errorf("goroutines: %d, before: %d", now, goroutines)
 	}
-	t.Log("MODEL_SEED", seed, ":", m.lives, "lives,", p.calls("ADD"), "ADDs,", p.calls("DEL"), "DELs")
-	if m.lives < modelPods*3 || len(p.violations) > 0 {
-		t.Errorf("%d lives; %q", m.lives, p.violations)
+	t.Log("MODEL_SEED", seed, ":", m.lives, "lives,", p.Calls("ADD"), "ADDs,", p.Calls("DEL"), "DELs")
+	if m.lives < modelPods*3 || len(p.Violations) > 0 {
+		t.Errorf("%d lives; %q", m.lives, p.Violations)
 	}
-	r.stop()
+	r.Stop()
 }
 
 func (m *model) randomUpTo(limit time.Duration) time.Duration {
@@ -185,12 +186,12 @@ func (m *model) restart() {
 	m.mu.Lock()
 	m.running = nil
 	m.mu.Unlock()
-	if m.agent != nil {
-		m.stop()
+	if m.Agent != nil {
+		m.Stop()
 		m.expectLeases()
 		time.Sleep(m.randomUpTo(time.Minute))
 	}
-	agent := m.start()
+	agent := m.Start()
 	m.mu.Lock()
 	m.running = agent
 	m.mu.Unlock()
@@ -206,7 +207,7 @@ func (m *model) synchronize() {
 		pods = append(pods, sb)
 	}
 	_, err := m.running.Synchronize(context.Background(), pods, nil)
-	must(m.t, err)
+	difftest.Must(m.T, err)
 }
 
 func (m *model) agentNow() *dra.Agent {
@@ -231,13 +232,13 @@ func (m *model) call(what string, f func(context.Context, *dra.Agent) error) {
 			return
 		}
 	}
-	m.t.Errorf("%s never succeeds: %v; on record:%s", what, last, m.onRecord())
+	m.T.Errorf("%s never succeeds: %v; on record:%s", what, last, m.onRecord())
 }
 
 // onRecord lists the attachments on record, for failure messages.
 func (m *model) onRecord() (list string) {
-	for _, name := range m.files("state") {
-		data, _ := os.ReadFile(filepath.Join(m.options.StateDir, name)) // the file may have been removed
+	for _, name := range m.Files("state") {
+		data, _ := os.ReadFile(filepath.Join(m.Options.StateDir, name)) // the file may have been removed
 		if c, err := state.Parse(name, data); err == nil {
 			for _, at := range slices.Concat(c.Attachments, c.Undeleted) {
 				list += fmt.Sprintf("\n%s: %s %s %s, tries %d: %s; %s", name, at.Device, at.Phase, at.Sandbox, at.Tries, at.Error, at.DelError)

@@ -23,13 +23,15 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 // plugin returns the agent's Kubelet. The model simulates kubeletplugin.
 func (m *model) plugin(a *dra.Agent, fatal func(error)) *dra.Kubelet {
-	return dra.Unstarted(a, dra.KubeletOptions{Node: "node1", Metadata: true, PluginDir: m.dir, Client: m.client, Fatal: fatal})
+	return dra.Unstarted(a, dra.KubeletOptions{Node: "node1", Metadata: true, PluginDir: m.Dir, Client: m.client, Fatal: fatal})
 }
 
 // prepare prepares a claim like the kubelet, which does not prepare a prepared claim again. kubeletplugin
@@ -48,7 +50,7 @@ func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.Re
 			ids := d.CDIDeviceIDs
 			if !fails {
 				m.described[string(claim.UID)] = true
-				ids = append(ids, driverName+"/metadata="+string(claim.UID))
+				ids = append(ids, dratest.Driver+"/metadata="+string(claim.UID))
 			}
 			prepared.Devices = append(prepared.Devices, &drapb.Device{RequestNames: d.Requests, CdiDeviceIds: ids})
 		}
@@ -75,7 +77,7 @@ func (m *model) UpdateRequestMetadata(ctx context.Context, namespace, name strin
 	case m.oneIn(8):
 		return errors.New("no space left on device")
 	}
-	return m.rig.UpdateRequestMetadata(ctx, namespace, name, uid, request, devices)
+	return m.Rig.UpdateRequestMetadata(ctx, namespace, name, uid, request, devices)
 }
 
 // kubeletRestarts registers the agent's plugin again, sometimes after it has replaced the Node object. The
@@ -85,19 +87,19 @@ func (m *model) kubeletRestarts() {
 	k := m.plugin(a, func(err error) { fatal <- err })
 	register := func() {
 		_, err := k.Intercept(context.Background(), &registerapi.RegistrationStatus{PluginRegistered: true}, func(context.Context, any) (any, error) { return nil, nil })
-		noError(m.t, err)
+		dratest.NoError(m.T, err)
 		time.Sleep(time.Second)
 	}
 	register()
 	again := m.oneIn(2)
 	if again {
 		m.nodes++
-		noError(m.t, m.client.CoreV1().Nodes().Delete(context.Background(), "node1", metav1.DeleteOptions{}))
-		noError(m.t, m.client.Tracker().Add(nodeOf(m.nodes)))
+		dratest.NoError(m.T, m.client.CoreV1().Nodes().Delete(context.Background(), "node1", metav1.DeleteOptions{}))
+		dratest.NoError(m.T, m.client.Tracker().Add(nodeOf(m.nodes)))
 	}
 	register()
 	if (len(fatal) == 1) != again || again && !strings.Contains((<-fatal).Error(), "node1") {
-		m.t.Errorf("the node was registered again: %v; %d errors", again, len(fatal))
+		m.T.Errorf("the node was registered again: %v; %d errors", again, len(fatal))
 	}
 }
 
@@ -112,9 +114,9 @@ func (m *model) hidePF() {
 	const address, away = "0000:03:00.0", "/var/run/netns/of-somebody"
 	for !m.isOver() {
 		time.Sleep(m.randomUpTo(3 * time.Minute))
-		noError(m.t, m.plugins.kernel.Move(address, "", away, "net5"))
+		dratest.NoError(m.T, m.Plugins.Kernel.Move(address, "", away, "net5"))
 		time.Sleep(m.randomUpTo(20 * time.Second))
-		noError(m.t, m.plugins.kernel.Move(address, away, "", "p0"))
+		dratest.NoError(m.T, m.Plugins.Kernel.Move(address, away, "", "p0"))
 	}
 }
 
@@ -134,21 +136,21 @@ func (m *model) multusPods() {
 		if m.isOver() {
 			return
 		}
-		leases := [][]journal.DeviceLease{{exclusiveLease(modelPF)}, {exclusiveLease(modelVF), {ID: modelPF, Mode: journal.Shared}}, {{ID: modelPF, Mode: journal.Shared}}}[m.randomUpTo(3)]
+		leases := [][]journal.DeviceLease{{dratest.ExclusiveLease(modelPF)}, {dratest.ExclusiveLease(modelVF), {ID: modelPF, Mode: journal.Shared}}, {{ID: modelPF, Mode: journal.Shared}}}[m.randomUpTo(3)]
 		name := fmt.Sprint("multus", n)
-		sb := m.sandbox(name, name)
-		e := multusEntry(name, name, netnsOf(sb), leases...)
-		switch err := m.options.Devices.Journal.Record(e, nil); {
+		sb := m.Sandbox(name, name)
+		e := dratest.MultusEntry(name, name, dratest.NetnsOf(sb), leases...)
+		switch err := m.Options.Devices.Journal.Record(e, nil); {
 		case err == nil:
 			e.Unlock()
 			m.expectFree(leases[0])
 			time.Sleep(m.randomUpTo(30 * time.Second))
 			m.expectFree(leases[0])
-			noError(m.t, m.options.Devices.Journal.Forget(e))
+			dratest.NoError(m.T, m.Options.Devices.Journal.Forget(e))
 		case !errors.As(err, new(*journal.HeldError)) || leases[0].Mode == journal.Shared:
-			m.t.Errorf("lease of %s for Multus: %v", leases[0].ID, err)
+			m.T.Errorf("lease of %s for Multus: %v", leases[0].ID, err)
 		}
-		m.removeNetns(sb)
+		m.RemoveNetns(sb)
 	}
 }
 
@@ -157,8 +159,8 @@ func (m *model) expectFree(l journal.DeviceLease) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for sandbox, device := range m.holding {
-		if l.Mode == journal.Exclusive && (l.ID == modelPF || l.ID == modelVF && device == vf0) {
-			m.t.Errorf("Multus has %s, and sandbox %s %s", l.ID, sandbox, device)
+		if l.Mode == journal.Exclusive && (l.ID == modelPF || l.ID == modelVF && device == dratest.VF0) {
+			m.T.Errorf("Multus has %s, and sandbox %s %s", l.ID, sandbox, device)
 		}
 	}
 }
@@ -166,13 +168,13 @@ func (m *model) expectFree(l journal.DeviceLease) {
 // expectLeases checks, while no agent runs, that claims have leases of all devices that they must restore, and
 // no other leases.
 func (m *model) expectLeases() {
-	entries := m.files("state")
+	entries := m.Files("state")
 	for _, name := range entries {
 		uid, ok := strings.CutSuffix(name, ".json")
 		if !ok {
 			continue
 		}
-		record := m.record(uid)
+		record := m.Record(uid)
 		uid = string(record.UID)
 		for _, at := range record.Attachments {
 			if at.NodeDevice == nil || !at.Owes() {
@@ -186,20 +188,20 @@ func (m *model) expectLeases() {
 				ids[0] = sysfs.ID("pci", at.NodeDevice.PCI)
 			}
 			for _, id := range ids {
-				holders, err := m.options.Devices.Journal.Holders(journal.OfDevice, id)
-				must(m.t, err)
+				holders, err := m.Options.Devices.Journal.Holders(journal.OfDevice, id)
+				difftest.Must(m.T, err)
 				if !slices.ContainsFunc(holders, func(h journal.Holder) bool { return h.Claim != nil && h.Claim.UID == uid }) {
-					m.t.Errorf("claim %s owes %s of %s, and has no lease of %s", uid, at.Phase, at.Device, id)
+					m.T.Errorf("claim %s owes %s of %s, and has no lease of %s", uid, at.Phase, at.Device, id)
 				}
 			}
 		}
 	}
-	claims, err := m.options.Devices.Journal.Claims()
-	must(m.t, err)
+	claims, err := m.Options.Devices.Journal.Claims()
+	difftest.Must(m.T, err)
 	for _, c := range claims {
 		uid, _, _ := strings.Cut(c, "=")
 		if !slices.ContainsFunc(entries, func(name string) bool { return name == uid+".json" || strings.HasPrefix(name, uid+"=") }) {
-			m.t.Errorf("lease of claim %s, which is not on record", c)
+			m.T.Errorf("lease of claim %s, which is not on record", c)
 		}
 	}
 }
@@ -229,13 +231,13 @@ func (m *model) setDevice(sandbox, claim, device string) {
 		return
 	}
 	for other, its := range m.holding {
-		if sameHardware(its, device) && device != pf {
-			m.t.Errorf("sandboxes %s and %s run with %s", other, sandbox, device)
+		if sameHardware(its, device) && device != dratest.PF {
+			m.T.Errorf("sandboxes %s and %s run with %s", other, sandbox, device)
 		}
 	}
 	m.holding[sandbox] = device
-	if at := m.record(string(claim)).Attachments[0]; at.Device != device || at.Phase != state.Added {
-		m.t.Errorf("sandbox %s runs with %s (%s), want %s", sandbox, at.Device, at.Phase, device)
+	if at := m.Record(string(claim)).Attachments[0]; at.Device != device || at.Phase != state.Added {
+		m.T.Errorf("sandbox %s runs with %s (%s), want %s", sandbox, at.Device, at.Phase, device)
 	}
 }
 
@@ -259,15 +261,15 @@ func withPorts(text []byte) []byte {
 
 // reroute makes the first port an uplink now and then, so that only the second one is offered. In the end it is none:
 // otherwise a pod that has got the port would wait for its deletion.
-func (m *model) reroute(host *node) {
-	plain := host.text
+func (m *model) reroute(host *dratest.Node) {
+	plain := host.Text
 	for n := 0; !m.isOver(); n++ {
 		time.Sleep(m.randomUpTo(2 * time.Minute))
-		host.mu.Lock()
-		if host.text = plain; n%2 == 0 && !m.isOver() {
-			host.text = slices.Concat(plain, []byte("-- netlink/uplinks.json --\n[\"p1\"]\n"))
+		host.Lock()
+		if host.Text = plain; n%2 == 0 && !m.isOver() {
+			host.Text = slices.Concat(plain, []byte("-- netlink/uplinks.json --\n[\"p1\"]\n"))
 		}
-		host.mu.Unlock()
+		host.Unlock()
 	}
 }
 
@@ -276,7 +278,7 @@ func (m *model) schedule() string {
 	for ; ; time.Sleep(m.randomUpTo(20 * time.Second)) {
 		if agent := m.agentNow(); agent != nil && !m.oneIn(2) {
 			m.slices <- struct{}{}
-			list := dra.Survey(agent)
+			list := dratest.Survey(agent)
 			<-m.slices
 			m.mu.Lock()
 			m.offered = inventory.PublishedIn(list)

@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -47,10 +48,10 @@ func (m *model) life(n int, name string) {
 		return
 	}
 	for turn, d := range modelDevices()[n][:1+m.randomUpTo(time.Duration(len(modelDevices()[n])))] {
-		claim := m.claimOf("own", own, name, netRequest{"x", "net1", m.behave()}, netRequest{"y", "net2", m.behave()})
+		claim := m.ClaimOf("own", own, name, dratest.Net("x", "net1", m.behave()), dratest.Net("y", "net2", m.behave()))
 		switch {
-		case d.name == pf:
-			claim.Status.Allocation.Devices.Results[0].Device = pf
+		case d.name == dratest.PF:
+			claim.Status.Allocation.Devices.Results[0].Device = dratest.PF
 			raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 			*raw = append([]byte(`{"device":[{"plugin":"fake","key":"master"}],`), (*raw)[1:]...)
 		case d.name == anyPort:
@@ -62,7 +63,7 @@ func (m *model) life(n int, name string) {
 			*raw = append([]byte(`{"device":[],`), (*raw)[1:]...)
 		case d.name != "":
 			m.untilOffered(d.name)
-			onDevice(claim, 0, d.name, d.driver)
+			dratest.OnDevice(claim, 0, d.name, d.driver)
 		}
 		m.store(own, claim)
 		prepare := func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) }
@@ -100,7 +101,7 @@ func (m *model) life(n int, name string) {
 // clash simulates a pod whose own claim and the shared claim have one interface name. It never gets both claims, until
 // its author deletes it.
 func (m *model) clash(name string) {
-	claim := m.claimOf("own", name, name, netRequest{"x", "net9", ""}, netRequest{"y", "net2", ""})
+	claim := m.ClaimOf("own", name, name, dratest.Net("x", "net9", ""), dratest.Net("y", "net2", ""))
 	m.store(name, claim)
 	m.call("Prepare", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
 	if m.reserve(name) {
@@ -116,8 +117,8 @@ func (m *model) tryClash(name string) {
 		sb := m.newSandbox(fmt.Sprint(name, "-", n), name)
 		err := m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RunPodSandbox(ctx, sb) })
 		time.Sleep(m.randomUpTo(time.Minute))
-		if m.createContainer(sb, "shared_x") == nil {
-			m.t.Errorf("%s runs with two networks for net9; its sandbox: %v", name, err)
+		if m.CreateContainer(sb, "shared_x") == nil {
+			m.T.Errorf("%s runs with two networks for net9; its sandbox: %v", name, err)
 		}
 		m.endSandbox(sb)
 	}
@@ -125,7 +126,7 @@ func (m *model) tryClash(name string) {
 
 // newSandbox returns a sandbox that the runtime lists.
 func (m *model) newSandbox(id, pod string) *api.PodSandbox {
-	sb := m.sandbox(id, pod)
+	sb := m.Sandbox(id, pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.live[sb.Id] = sb
@@ -136,18 +137,18 @@ type modelDevice struct{ name, driver string }
 
 // modelDevices returns the devices that each pod's claim gets, one after another; "" = none.
 func modelDevices() [modelPods][]modelDevice {
-	return [modelPods][]modelDevice{{{"", ""}}, {{"", ""}}, {{vf0, ""}, {sf4, ""}}, {{vf2, "vfio-pci"}}, {{pf, ""}}, {{"", ""}}, {{anyPort, ""}}, {{anyPort, ""}}}
+	return [modelPods][]modelDevice{{{"", ""}}, {{"", ""}}, {{dratest.VF0, ""}, {dratest.SF4, ""}}, {{dratest.VF2, "vfio-pci"}}, {{dratest.PF, ""}}, {{"", ""}}, {{anyPort, ""}}, {{anyPort, ""}}}
 }
 
 // modelNames returns the names of devices in slices, by device ID.
 func modelNames() map[string]string {
-	return map[string]string{"0000:03:00.2": vf0, "0000:03:00.4": vf2, "mlx5_core.sf.4": sf4}
+	return map[string]string{"0000:03:00.2": dratest.VF0, "0000:03:00.4": dratest.VF2, "mlx5_core.sf.4": dratest.SF4}
 }
 
 // isGivenUp reports whether a device is undeleted on record.
 func (m *model) isGivenUp(device string) bool {
-	return slices.ContainsFunc(m.files("state"), func(name string) bool {
-		path := filepath.Join(m.options.StateDir, name)
+	return slices.ContainsFunc(m.Files("state"), func(name string) bool {
+		path := filepath.Join(m.Options.StateDir, name)
 		data, _ := os.ReadFile(path) // the file may have been removed
 		c, err := state.Parse(path, data)
 		return err == nil && slices.ContainsFunc(c.Undeleted, func(at state.Attachment) bool { return at.Device == device })
@@ -161,7 +162,7 @@ func (m *model) untilOffered(device string) {
 			return
 		}
 	}
-	m.t.Errorf("%s stays given up", device)
+	m.T.Errorf("%s stays given up", device)
 }
 
 // behave returns how long the ADDs of a network take.
@@ -188,8 +189,8 @@ func (m *model) runSandboxes(name, id string, shares bool) *api.PodSandbox {
 		m.endSandbox(sb)
 		time.Sleep(time.Second + m.randomUpTo(5*time.Second))
 		if n > 2000 {
-			m.t.Errorf("%s never runs: %v", name, err)
-			return m.sandbox(name, name)
+			m.T.Errorf("%s never runs: %v", name, err)
+			return m.Sandbox(name, name)
 		}
 	}
 }
@@ -200,12 +201,12 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 	gates := []string{sb.Uid[len("uid-"):] + "_x", sb.Uid[len("uid-"):] + "_y"}
 	for _, gate := range gates {
 		m.call("a container of "+gate, func(ctx context.Context, a *dra.Agent) error {
-			return m.createContainer(sb, gate)
+			return m.CreateContainer(sb, gate)
 		})
 	}
 	for _, ifName := range []string{"net1", "net2"} {
-		if what := sb.Id + " " + ifName; !slices.Contains(m.plugins.interfaceNames(), what) {
-			m.t.Errorf("a container runs without %s", what)
+		if what := sb.Id + " " + ifName; !slices.Contains(m.Plugins.InterfaceNames(), what) {
+			m.T.Errorf("a container runs without %s", what)
 		}
 	}
 	if device != "" {
@@ -214,11 +215,11 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 		defer m.setDevice(sb.Id, string(claim.UID), "")
 	}
 	// Do not count shared networks, because they may be detached and attached again.
-	dels := func() int { return m.plugins.calls("DEL "+sb.Id+" net1") + m.plugins.calls("DEL "+sb.Id+" net2") }
+	dels := func() int { return m.Plugins.Calls("DEL "+sb.Id+" net1") + m.Plugins.Calls("DEL "+sb.Id+" net2") }
 	if before := dels(); m.oneIn(3) {
 		m.call("Prepare again", func(ctx context.Context, a *dra.Agent) error { return m.prepare(ctx, a, claim) })
 		if now := dels(); now != before {
-			m.t.Errorf("%d DELs of sandbox %s after the kubelet has restarted", now-before, sb.Id)
+			m.T.Errorf("%d DELs of sandbox %s after the kubelet has restarted", now-before, sb.Id)
 		}
 	}
 	if !shares {
@@ -226,14 +227,14 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 		return
 	}
 	m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error {
-		return m.createContainer(sb, "shared_x", "shared_r_"+vf3)
+		return m.CreateContainer(sb, "shared_x", "shared_r_"+dratest.VF3)
 	})
-	if _, err := os.Stat(filepath.Join(m.dir, "dp", vf3File)); err != nil {
-		m.t.Errorf("a container of the shared claim runs without the file that Multus copies: %v", err)
+	if len(m.Files("dp")) == 0 {
+		m.T.Error("a container of the shared claim runs without the file that Multus copies")
 	}
 	for range 2 {
-		if record := m.record("shared"); string(record.Pod.UID) != sb.Uid || !slices.Contains(m.plugins.interfaceNames(), sb.Id+" net9") {
-			m.t.Errorf("%s runs with the shared claim, which is pod %s's", sb.Name, record.Pod.Name)
+		if record := m.Record("shared"); string(record.Pod.UID) != sb.Uid || !slices.Contains(m.Plugins.InterfaceNames(), sb.Id+" net9") {
+			m.T.Errorf("%s runs with the shared claim, which is pod %s's", sb.Name, record.Pod.Name)
 		}
 		if m.oneIn(3) {
 			m.kubelet <- struct{}{}
@@ -252,7 +253,7 @@ func (m *model) configureInterface(device string) {
 			continue
 		}
 		altNames := []string{"own-" + device}
-		for other, d := range hardwareDevices() {
+		for other, d := range dratest.HardwareDevices() {
 			if other != id && m.oneIn(2) {
 				altNames = append(altNames, d.IfName)
 			}
@@ -264,7 +265,7 @@ func (m *model) configureInterface(device string) {
 				left[setting] = "07"
 			}
 		}
-		noError(m.t, m.plugins.kernel.Configure(id, left))
+		dratest.NoError(m.T, m.Plugins.Kernel.Configure(id, left))
 	}
 }
 
@@ -279,10 +280,10 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	m.mu.Lock()
 	delete(m.live, sb.Id)
 	m.mu.Unlock()
-	m.removeNetns(sb)
+	m.RemoveNetns(sb)
 	m.ending.Go(func() { // the kernel removes the namespace later
 		time.Sleep(m.randomUpTo(5 * time.Second))
-		noError(m.t, m.plugins.kernel.EndNetns(netnsOf(sb)))
+		dratest.NoError(m.T, m.Plugins.Kernel.EndNetns(dratest.NetnsOf(sb)))
 	})
 	if !m.oneIn(10) {
 		_ = m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RemovePodSandbox(ctx, sb) })
@@ -309,7 +310,7 @@ func (m *model) sharedClaim() *resourceapi.ResourceClaim {
 	if claim := m.claims["shared"]; claim != nil {
 		return claim.DeepCopy()
 	}
-	claim, bare := m.claimOf("shared", "shared", "", netRequest{"x", "net9", ""}), ownClaim("shared", vf3, "")
+	claim, bare := m.ClaimOf("shared", "shared", "", dratest.Net("x", "net9", "")), dratest.DeviceClaim("shared", dratest.VF3, "")
 	claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
 	results := &claim.Status.Allocation.Devices.Results
 	*results = append(*results, bare.Status.Allocation.Devices.Results...)
@@ -335,7 +336,7 @@ func (m *model) reserve(name string) (isPrepared bool) {
 	}
 	if agent := m.agentNow(); agent != nil {
 		if err := m.prepare(context.Background(), agent, m.sharedClaim()); err == nil {
-			m.t.Errorf("the shared claim is prepared for %s, whose own claim has its ifName", name)
+			m.T.Errorf("the shared claim is prepared for %s, whose own claim has its ifName", name)
 		}
 	}
 	m.store("shared", nil) // before another pod takes it for prepared
@@ -344,7 +345,7 @@ func (m *model) reserve(name string) (isPrepared bool) {
 
 func (m *model) reserveShared(name string) []resourceapi.ResourceClaimConsumerReference {
 	claim := m.sharedClaim()
-	claim.Status.ReservedFor = append(claim.Status.ReservedFor, m.claimOf("shared", "shared", name).Status.ReservedFor...)
+	claim.Status.ReservedFor = append(claim.Status.ReservedFor, m.ClaimOf("shared", "shared", name).Status.ReservedFor...)
 	m.store("shared", claim)
 	return claim.Status.ReservedFor
 }
@@ -372,7 +373,7 @@ func (m *model) recordAdmission(pod, sandbox string) {
 	defer m.mu.Unlock()
 	for other, its := range m.sharedHolders {
 		if other != pod {
-			m.t.Errorf("sandbox %s is let in with the shared claim while sandbox %s of pod %s has it", sandbox, its, other)
+			m.T.Errorf("sandbox %s is let in with the shared claim while sandbox %s of pod %s has it", sandbox, its, other)
 		}
 	}
 	m.sharedHolders[pod] = sandbox

@@ -24,97 +24,98 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
 
 func TestUnreadableRecordAffectsOnlyItsClaim(t *testing.T) {
-	r := newRig(t)
-	difftest.Write(t, filepath.Join(r.options.StateDir, "u1.json"), `{"schema":99}`, 0o600)
-	difftest.Write(t, filepath.Join(r.options.StateDir, "u2.json"), `{"sch`, 0o600)
-	agent := r.start()
+	r := dratest.NewRig(t)
+	difftest.Write(t, filepath.Join(r.Options.StateDir, "u1.json"), `{"schema":99}`, 0o600)
+	difftest.Write(t, filepath.Join(r.Options.StateDir, "u2.json"), `{"sch`, 0o600)
+	agent := r.Start()
 	difftest.Equal(t, agent.Census().Unreadable, 2)
-	_, err := agent.Prepare(t.Context(), r.claimOf("a", "u1", "pod1", netRequest{"x", "net1", ""}))
+	_, err := agent.Prepare(t.Context(), r.ClaimOf("a", "u1", "pod1", dratest.Net("x", "net1", "")))
 	difftest.As[*state.SchemaError](t, err)
 	difftest.As[*state.SchemaError](t, agent.Unprepare(t.Context(), "u1"))
 	for _, uid := range []string{"u2", "u3"} {
-		r.prepare(r.claimOf("a", uid, "pod"+string(uid), netRequest{"x", "net1", ""}))
-		must(t, agent.Unprepare(t.Context(), uid))
+		r.Prepare(r.ClaimOf("a", uid, "pod"+string(uid), dratest.Net("x", "net1", "")))
+		difftest.Must(t, agent.Unprepare(t.Context(), uid))
 	}
-	difftest.Equal(t, r.files("state"), []string{"u1.json", "u2.json.corrupt"})
+	difftest.Equal(t, r.Files("state"), []string{"u1.json", "u2.json.corrupt"})
 }
 
 // onSmallDisk mounts a file system of 64 KiB for the state directory. remount changes its mount flags.
-func (r *rig) onSmallDisk(t *testing.T) (remount func(flags uintptr)) {
-	t.Helper()
-	must(t, os.Mkdir(r.options.StateDir, 0o700))
-	must(t, syscall.Mount("tmpfs", r.options.StateDir, "tmpfs", 0, "size=64k"))
-	t.Cleanup(func() {
-		if r.agent != nil {
-			r.stop()
+func onSmallDisk(r *dratest.Rig) (remount func(flags uintptr)) {
+	r.T.Helper()
+	difftest.Must(r.T, os.Mkdir(r.Options.StateDir, 0o700))
+	difftest.Must(r.T, syscall.Mount("tmpfs", r.Options.StateDir, "tmpfs", 0, "size=64k"))
+	r.T.Cleanup(func() {
+		if r.Agent != nil {
+			r.Stop()
 		}
-		must(t, syscall.Unmount(r.options.StateDir, 0)) // fails if a file is still open
+		difftest.Must(r.T, syscall.Unmount(r.Options.StateDir, 0)) // fails if a file is still open
 	})
 	return func(flags uintptr) {
 		var err error
 		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			// Remounting fails with EBUSY while a worker writes: calls return before everything is on record.
-			if err = syscall.Mount("", r.options.StateDir, "", syscall.MS_REMOUNT|flags, ""); !errors.Is(err, syscall.EBUSY) {
+			if err = syscall.Mount("", r.Options.StateDir, "", syscall.MS_REMOUNT|flags, ""); !errors.Is(err, syscall.EBUSY) {
 				break
 			}
 		}
-		must(t, err)
+		difftest.Must(r.T, err)
 	}
 }
 
 func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		r := newRig(t)
-		r.onSmallDisk(t)
-		agent := r.start()
-		old, next := r.sandbox("s1", "pod"), r.sandbox("s2", "pod2")
-		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), r.claimOf("b", "u2", "pod2", netRequest{"x", "net1", ""}))
-		must(t, agent.RunPodSandbox(t.Context(), old))
+		r := dratest.NewRig(t)
+		onSmallDisk(r)
+		agent := r.Start()
+		old, next := r.Sandbox("s1", "pod"), r.Sandbox("s2", "pod2")
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "pod2", dratest.Net("x", "net1", "")))
+		difftest.Must(t, agent.RunPodSandbox(t.Context(), old))
 
-		fill := filepath.Join(r.options.StateDir, "fill")
+		fill := filepath.Join(r.Options.StateDir, "fill")
 		difftest.Is(t, os.WriteFile(fill, make([]byte, 1<<20), 0o600), syscall.ENOSPC)
-		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
+		_, err := agent.Prepare(t.Context(), r.ClaimOf("c", "u3", "pod3", dratest.Net("x", "net1", "")))
 		difftest.Is(t, err, syscall.ENOSPC)
 		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
-		must(t, agent.StopPodSandbox(t.Context(), old))
-		difftest.Equal(t, r.callNames(), []string{"ADD s1 net1", "DEL s1 net1"})
+		difftest.Must(t, agent.StopPodSandbox(t.Context(), old))
+		difftest.Equal(t, r.CallNames(), []string{"ADD s1 net1", "DEL s1 net1"})
 		// A worker retries the failed write at the same time, and Unprepare may return that error.
 		difftest.Eventually(t, "the claim is unprepared", func() bool { return agent.Unprepare(t.Context(), "u1") == nil })
-		must(t, agent.Unprepare(t.Context(), "u3"))
+		difftest.Must(t, agent.Unprepare(t.Context(), "u3"))
 
-		must(t, os.Remove(fill))
-		must(t, agent.RunPodSandbox(t.Context(), next))
-		r.expectInterfaces("s2_net1")
+		difftest.Must(t, os.Remove(fill))
+		difftest.Must(t, agent.RunPodSandbox(t.Context(), next))
+		r.ExpectInterfaces("s2_net1")
 	})
 }
 
 func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		r := newRig(t)
-		remount := r.onSmallDisk(t)
-		agent := r.start()
-		sb := r.sandbox("s1", "pod")
-		r.prepare(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		must(t, agent.RunPodSandbox(t.Context(), sb))
+		r := dratest.NewRig(t)
+		remount := onSmallDisk(r)
+		agent := r.Start()
+		sb := r.Sandbox("s1", "pod")
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		difftest.Must(t, agent.RunPodSandbox(t.Context(), sb))
 
 		remount(syscall.MS_RDONLY)
 		difftest.Is(t, agent.Ready(), syscall.EROFS)
-		_, err := agent.Prepare(t.Context(), r.claimOf("c", "u3", "pod3", netRequest{"x", "net1", ""}))
+		_, err := agent.Prepare(t.Context(), r.ClaimOf("c", "u3", "pod3", dratest.Net("x", "net1", "")))
 		difftest.Is(t, err, syscall.EROFS)
-		must(t, agent.StopPodSandbox(t.Context(), sb))
-		r.expectInterfaces()
+		difftest.Must(t, agent.StopPodSandbox(t.Context(), sb))
+		r.ExpectInterfaces()
 		difftest.Is(t, agent.Unprepare(t.Context(), "u1"), syscall.EROFS)
 
 		remount(0)
-		agent = r.start() // the record on disk still leads to DEL
-		r.expectPhase("Added", 1)
-		must(t, agent.Unprepare(t.Context(), "u1"))
-		r.expectNothing()
+		agent = r.Start() // the record on disk still leads to DEL
+		r.ExpectPhase("Added", 1)
+		difftest.Must(t, agent.Unprepare(t.Context(), "u1"))
+		r.ExpectNothing()
 	})
 }
 
@@ -122,34 +123,34 @@ func TestDriverIsReadyOnlyWithRoomForAClaim(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		for name, left := range map[string]int{"records": 3, "leases": 8, "CDI specs": 0} {
 			disk := safefiletest.Mount(t, 100)
-			r := newRig(t)
+			r := dratest.NewRig(t)
 			switch name {
 			case "records":
-				r.options.StateDir = disk.Dir
+				r.Options.StateDir = disk.Dir
 			case "leases":
-				r.options.Devices.Journal = journalIn(disk.Dir, "boot1")
+				r.Options.Devices.Journal = dratest.JournalIn(disk.Dir, "boot1")
 			default:
-				r.options.CDIDir = disk.Dir
+				r.Options.CDIDir = disk.Dir
 			}
-			agent := r.start()
-			must(t, agent.Ready())
+			agent := r.Start()
+			difftest.Must(t, agent.Ready())
 			empty := disk.Fill(left)
 			if err := agent.Ready(); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("%s: %d free inodes: got %v", name, left, err)
 			}
 			empty()
-			r.stop()
+			r.Stop()
 		}
 	})
 }
 
 // recordSnapshots returns the records on disk after each step, by name of the step.
-func (r *rig) recordSnapshots() map[string]map[string][]byte {
+func recordSnapshots(r *dratest.Rig) map[string]map[string][]byte {
 	all := map[string]map[string][]byte{}
-	r.reached = func(step string) {
+	r.Reached = func(step string) {
 		all[step] = map[string][]byte{}
-		for _, name := range r.files("state") {
-			if data, err := os.ReadFile(filepath.Join(r.options.StateDir, name)); err == nil {
+		for _, name := range r.Files("state") {
+			if data, err := os.ReadFile(filepath.Join(r.Options.StateDir, name)); err == nil {
 				all[step][name] = data
 			}
 		}
@@ -159,56 +160,56 @@ func (r *rig) recordSnapshots() map[string]map[string][]byte {
 
 // The process may be killed after any step.
 func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		all := r.recordSnapshots()
-		r.start()
-		p.setHook(failAll)
-		r.giveUpDEL(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		p.setHook(nil)
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		all := recordSnapshots(r)
+		r.Start()
+		r.Plugins.SetHook(dratest.FailAll)
+		r.GiveUpDEL(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		r.Plugins.SetHook(nil)
 		time.Sleep(3 * time.Hour)
-		r.expectPhase("Undeleted", 0)
-		r.stop()
+		r.ExpectPhase("Undeleted", 0)
+		r.Stop()
 		records := maps.Clone(all)
 		if len(records["undeleted"]) != 1 || len(records["deleted again"]) != 1 {
 			t.Fatalf("records of %d steps", len(records))
 		}
-		r.reached = func(string) {}
+		r.Reached = func(string) {}
 		for step, files := range records {
 			for name, record := range files {
-				must(t, os.WriteFile(filepath.Join(r.options.StateDir, name), record, 0o600))
+				difftest.Must(t, os.WriteFile(filepath.Join(r.Options.StateDir, name), record, 0o600))
 			}
-			agent := r.start()
+			agent := r.Start()
 			difftest.Same(t, "unreadable records after "+step, agent.Census().Unreadable, 0)
-			must(t, agent.Unprepare(t.Context(), "u1"))
+			difftest.Must(t, agent.Unprepare(t.Context(), "u1"))
 			time.Sleep(2 * time.Hour)
-			r.stop()
-			r.expectNothing()
+			r.Stop()
+			r.ExpectNothing()
 		}
 	})
 }
 
 // Undeleted attachments outlive the claim. They also remain if a claim with the same UID is prepared.
 func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.start()
-		p.setHook(failSandbox("s1"))
-		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
-		r.giveUpDEL(claim)
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Plugins.SetHook(dratest.FailSandbox("s1"))
+		claim := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))
+		r.GiveUpDEL(claim)
 		for _, id := range []string{"s2", "s3"} {
-			r.prepare(claim)
-			sb := r.runSandbox(id, "pod")
-			r.start() // the new process reads the record
-			r.expectPhase("Undeleted", 1)
-			r.expectPhase("Added", 1)
-			r.endPod(sb)
-			r.unprepare("u1")
-			waitIdle()
-			r.expectPhase("Prepared", 0)
+			r.Prepare(claim)
+			sb := r.RunSandbox(id, "pod")
+			r.Start() // the new process reads the record
+			r.ExpectPhase("Undeleted", 1)
+			r.ExpectPhase("Added", 1)
+			r.EndPod(sb)
+			r.Unprepare("u1")
+			dratest.WaitIdle()
+			r.ExpectPhase("Prepared", 0)
 		}
-		p.setHook(nil)
+		r.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour)
-		r.expectPhase("Undeleted", 0)
-		r.expectNothing()
+		r.ExpectPhase("Undeleted", 0)
+		r.ExpectNothing()
 	})
 }
 
@@ -245,21 +246,21 @@ func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
 
 // The record of a claim without a network does not name the sandbox, so only the runtime can report it.
 func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		r.readClaims(func() (*resourceapi.ResourceClaim, error) { return nil, nil })
-		r.offer("mlx5-switchdev", "")
-		r.start()
-		r.prepare(ownClaim("u1", vf3, ""))
-		sb := r.sandbox("s1", "pod")
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		readClaims(r, func() (*resourceapi.ResourceClaim, error) { return nil, nil })
+		r.Offer("mlx5-switchdev", "")
+		r.Start()
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, ""))
+		sb := r.Sandbox("s1", "pod")
 		kept := func(when string, want int) {
 			t.Helper()
 			time.Sleep(5 * time.Minute)
-			difftest.Same(t, "records: "+when, len(r.files("state")), want)
+			difftest.Same(t, "records: "+when, len(r.Files("state")), want)
 		}
 		kept("the runtime has listed no sandboxes", 1)
-		r.listSandboxes(sb)
+		r.ListSandboxes(sb)
 		kept("its pod runs", 1)
-		r.endPod(sb)
+		r.EndPod(sb)
 		kept("its pod has ended", 0)
 	})
 }
@@ -267,94 +268,94 @@ func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 // A kubelet without its checkpoint unprepares nothing. A record with a pending DEL must stay, and so must all
 // records while the API server does not answer. The leases end with the record.
 func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
-	vf := network(`{"type":"sriov"}`)
-	deallocated := ownClaim("u1", vf0, vf)
+	vf := dratest.Network(`{"type":"sriov"}`)
+	deallocated := dratest.DeviceClaim("u1", dratest.VF0, vf)
 	deallocated.Status.Allocation, deallocated.Status.ReservedFor = nil, nil
-	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "reallocated": ownClaim("u1", vf2, vf)} {
-		inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "reallocated": dratest.DeviceClaim("u1", dratest.VF2, vf)} {
+		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 			now, answer := last, error(nil)
-			r.readClaims(func() (*resourceapi.ResourceClaim, error) { return now, answer })
-			r.options.UndeletedEvery = time.Minute
-			r.prepareVF0()
+			readClaims(r, func() (*resourceapi.ResourceClaim, error) { return now, answer })
+			r.Options.UndeletedEvery = time.Minute
+			r.PrepareVF0()
 			kept := func(when string, leases int) {
 				t.Helper()
 				time.Sleep(5 * time.Minute)
-				difftest.Same(t, name+", records and leases: "+when, []int{len(r.files("state")), len(r.holders("pci-0000:03:00.2"))}, []int{1, leases})
+				difftest.Same(t, name+", records and leases: "+when, []int{len(r.Files("state")), len(r.Holders("pci-0000:03:00.2"))}, []int{1, leases})
 			}
-			must(t, r.runPod(r.sandbox("s1", "pod")))
+			difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
 			kept("its pod runs", 1)
-			r.start() // the new process does not know the sandbox yet
+			r.Start() // the new process does not know the sandbox yet
 			kept("the runtime has listed no sandboxes", 1)
 			now, answer = nil, errors.New("no answer")
-			r.listSandboxes()
-			r.endPod(r.sandbox("s1", "pod"))
+			r.ListSandboxes()
+			r.EndPod(r.Sandbox("s1", "pod"))
 			kept("the server does not answer", 0)
-			now, answer = ownClaim("u1", vf0, vf), nil
+			now, answer = dratest.DeviceClaim("u1", dratest.VF0, vf), nil
 			kept("the claim exists", 0)
 			now = last
 			other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
-			must(t, r.options.Devices.Journal.Hold(other))
+			difftest.Must(t, r.Options.Devices.Journal.Hold(other))
 			time.Sleep(5 * time.Minute)
-			records, err := r.options.Devices.Journal.Claims()
-			must(t, err)
+			records, err := r.Options.Devices.Journal.Claims()
+			difftest.Must(t, err)
 			difftest.Same(t, name+": leases", records, []string(nil))
-			r.expectNothing()
+			r.ExpectNothing()
 		})
 	}
 }
 
 // The kubelet cancels Prepare and calls Unprepare while Prepare still runs.
 func TestCanceledPrepareLeavesNothingAfterUnprepare(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		n := r.offer("mlx5-switchdev", "")
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		n := r.Offer("mlx5-switchdev", "")
 		looks, goOn := make(chan struct{}), make(chan struct{})
-		r.options.Devices.Inventory.Host = func() (inventory.Host, error) {
+		r.Options.Devices.Inventory.Host = func() (inventory.Host, error) {
 			close(looks)
 			<-goOn
-			return n.host()
+			return n.Host()
 		}
-		agent := r.start()
+		agent := r.Start()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			_, err := agent.Prepare(ctx, ownClaim("u1", vf0, network(`{"type":"sriov"}`)))
+			_, err := agent.Prepare(ctx, dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 			ended <- err
 		}()
 		<-looks
 		cancel()
-		must(t, agent.Unprepare(t.Context(), "u1"))
+		difftest.Must(t, agent.Unprepare(t.Context(), "u1"))
 		close(goOn)
 		difftest.Is(t, <-ended, context.Canceled)
-		waitIdle()
-		r.expectNothing()
+		dratest.WaitIdle()
+		r.ExpectNothing()
 	})
 }
 
 // The kubelet prepares a claim again while the worker removes it, and an undeleted attachment remains.
 func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		claim := r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""})
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		claim := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))
 		ended := make(chan error, 1)
 		meet := sync.OnceFunc(func() {
 			go func() {
-				_, err := r.agent.Prepare(t.Context(), claim)
+				_, err := r.Agent.Prepare(t.Context(), claim)
 				ended <- err
 			}()
 			time.Sleep(time.Millisecond) // until Prepare has added the claim to the table
 		})
-		r.reached = func(name string) {
+		r.Reached = func(name string) {
 			if name == "forgotten" {
 				meet()
 			}
 		}
-		r.start()
-		p.setHook(failAll)
-		r.giveUpDEL(claim)
+		r.Start()
+		r.Plugins.SetHook(dratest.FailAll)
+		r.GiveUpDEL(claim)
 		err := <-ended
-		waitIdle()
-		if err == nil && len(r.record("u1").Attachments) != 1 {
+		dratest.WaitIdle()
+		if err == nil && len(r.Record("u1").Attachments) != 1 {
 			t.Error("the claim is prepared but not on record")
 		}
-		r.prepare(claim)
+		r.Prepare(claim)
 	})
 }

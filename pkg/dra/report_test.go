@@ -24,26 +24,27 @@ import (
 	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
 )
 
 func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
-		take := r.options.Status
-		r.options.Status = func(context.Context, status.Report) error { return errors.New("connection refused") }
-		r.start()
-		r.attachPod(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}))
-		waitIdle()
-		difftest.Equal(t, r.agent.Census().PendingStatus, 1)
-		r.stop() // the options of a running agent must not change
-		r.options.Status = take
-		r.start()
-		waitIdle()
-		difftest.Equal(t, r.agent.Census().PendingStatus, 0)
-		share, got := "share-u1x", r.lastReport()
-		difftest.Same(t, "report", got, status.Report{Driver: driverName, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
-			Driver: driverName, Pool: "node1", Device: "cni", ShareID: &share,
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		take := r.Options.Status
+		r.Options.Status = func(context.Context, status.Report) error { return errors.New("connection refused") }
+		r.Start()
+		r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		dratest.WaitIdle()
+		difftest.Equal(t, r.Agent.Census().PendingStatus, 1)
+		r.Stop() // the options of a running agent must not change
+		r.Options.Status = take
+		r.Start()
+		dratest.WaitIdle()
+		difftest.Equal(t, r.Agent.Census().PendingStatus, 0)
+		share, got := "share-u1x", r.LastReport()
+		difftest.Same(t, "report", got, status.Report{Driver: dratest.Driver, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
+			Driver: dratest.Driver, Pool: "node1", Device: "cni", ShareID: &share,
 			Conditions:  []metav1.Condition{{Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device."}},
 			NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02:00:00:00:00:01"},
 		}}}, cmpopts.IgnoreFields(metav1.Condition{}, "LastTransitionTime"), cmpopts.IgnoreFields(resourceapi.AllocatedDeviceStatus{}, "Data"))
@@ -54,13 +55,13 @@ func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
 // A status that the API server rejects, or accepts slowly, must not delay the status of other claims. A status
 // that can never succeed is dropped.
 func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		var mu sync.Mutex
 		sent := map[string][]float64{}
 		var down atomic.Bool
 		down.Store(true)
 		began := time.Now()
-		r.options.Status = func(ctx context.Context, report status.Report) error {
+		r.Options.Status = func(ctx context.Context, report status.Report) error {
 			mu.Lock()
 			sent[report.Name] = append(sent[report.Name], time.Since(began).Seconds())
 			mu.Unlock()
@@ -75,10 +76,10 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 			}
 			return nil
 		}
-		agent := r.start()
+		agent := r.Start()
 		for _, name := range []string{"slow", "bad", "good", "gone"} {
-			r.prepare(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
-			must(t, r.runPod(r.sandbox(name, name)))
+			r.Prepare(r.ClaimOf(name, name, name, dratest.Net("x", "net1", "")))
+			difftest.Must(t, r.RunPod(r.Sandbox(name, name)))
 		}
 		time.Sleep(1000 * time.Second)
 		down.Store(false)
@@ -87,11 +88,11 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 			t.Errorf("got %v", now)
 		}
 		down.Store(true)
-		must(t, r.runPod(r.sandbox("again", "bad"))) // a new status starts a new back-off
+		difftest.Must(t, r.RunPod(r.Sandbox("again", "bad"))) // a new status starts a new back-off
 		time.Sleep(time.Second)
-		must(t, r.runPod(r.sandbox("third", "bad"))) // sent immediately, despite the back-off
-		waitIdle()
-		r.unprepare("bad") // the status of a removed claim is not sent
+		difftest.Must(t, r.RunPod(r.Sandbox("third", "bad"))) // sent immediately, despite the back-off
+		dratest.WaitIdle()
+		r.Unprepare("bad") // the status of a removed claim is not sent
 		time.Sleep(time.Hour)
 		mu.Lock()
 		defer mu.Unlock()
@@ -106,23 +107,23 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 
 // The API server may have accepted a status that is already out of date.
 func TestStatusThatChangesDuringSendIsSentAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig, _ *plugins) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		var sent atomic.Int32
-		r.options.Status = func(_ context.Context, report status.Report) error {
+		r.Options.Status = func(_ context.Context, report status.Report) error {
 			if report.Name == "0" {
 				sent.Add(1)
 			}
 			time.Sleep(time.Second)
 			return nil
 		}
-		r.start()
+		r.Start()
 		for n := range 9 { // four are sent at a time
 			name := fmt.Sprint(n)
-			r.prepare(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
-			must(t, r.runPod(r.sandbox(name, name)))
+			r.Prepare(r.ClaimOf(name, name, name, dratest.Net("x", "net1", "")))
+			difftest.Must(t, r.RunPod(r.Sandbox(name, name)))
 		}
 		time.Sleep(time.Second / 2)
-		must(t, r.runPod(r.sandbox("again", "0")))
+		difftest.Must(t, r.RunPod(r.Sandbox("again", "0")))
 		time.Sleep(time.Minute)
 		difftest.Same(t, "times that it is sent", sent.Load(), int32(2))
 	})
@@ -135,34 +136,34 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 		device, parameters string
 		want               view.Device
 	}{
-		"a VF":              {vf0, network(`{"type":"sriov"}`), vf},
-		"without a network": {vf3, "", view.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7"}},
-		"an SF":             {sf4, network(`{"type":"host-device","capabilities":{"deviceID":true}}`), view.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
-		"shared":            {pf, network(`{"type":"macvlan"}`), view.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
+		"a VF":              {dratest.VF0, dratest.Network(`{"type":"sriov"}`), vf},
+		"without a network": {dratest.VF3, "", view.Device{Type: "pci", Device: "0000:03:00.5", PF: "0000:03:00.0", Representor: "eth7"}},
+		"an SF":             {dratest.SF4, dratest.Network(`{"type":"host-device","capabilities":{"deviceID":true}}`), view.Device{PF: "0000:03:00.0", Representor: "en3f0pf0sf88", RDMA: "mlx5_7"}},
+		"shared":            {dratest.PF, dratest.Network(`{"type":"macvlan"}`), view.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
 	} {
-		onNode(t, func(t *testing.T, r *rig, p *plugins) {
-			r.attachPod(ownClaim("u1", test.device, test.parameters))
-			waitIdle()
-			report := r.lastReport()
+		dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+			r.AttachPod(dratest.DeviceClaim("u1", test.device, test.parameters))
+			dratest.WaitIdle()
+			report := r.LastReport()
 			if len(report.Devices) != 1 || report.Devices[0].Data == nil {
 				t.Fatalf("%s: %+v", name, report)
 			}
 			var data map[string]view.Device
 			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // data also has the keys of the CNI result
 			difftest.Same(t, name, data[view.Key], test.want)
-			difftest.Same(t, name+": the status is pending", r.record("u1").StatusOwed, false)
+			difftest.Same(t, name+": the status is pending", r.Record("u1").StatusOwed, false)
 		})
 	}
 }
 
 // useAPI makes the agent use an API server, which accepts each status.
-func (r *rig) useAPI(client *fake.Clientset) {
+func useAPI(r *dratest.Rig, client *fake.Clientset) {
 	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &resourceapi.ResourceClaim{}, nil
 	})
-	o := &r.options
+	o := &r.Options
 	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
-	o.Read, o.List, o.Notify = dra.ReadClaim(client), dra.ListClaims(client), dra.PostNotices(client, driverName, "node1", o.Log)
+	o.Read, o.List, o.Notify = dra.ReadClaim(client), dra.ListClaims(client), dra.PostNotices(client, dratest.Driver, "node1", o.Log)
 }
 
 // The driver watches its own slices. A claim from a template costs one GET and one PATCH. The driver sends no
@@ -170,15 +171,17 @@ func (r *rig) useAPI(client *fake.Clientset) {
 func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	t.Parallel()
 	const claims = 10
-	r, n, p := newRig(t), newNode(t, "mlx5-switchdev"), newPlugins()
-	client := apiServer(nil)
-	r.useAPI(client)
+	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")
+	r.UsePlugins()
+	client := dratest.APIServer(nil)
+	useAPI(r, client)
 	var looks atomic.Int64
-	o := &r.options
-	o.Exec, o.Devices.Inventory = p, n.inventory()
+	o := &r.Options
+	o.Devices.Inventory = n.Inventory()
 	o.Devices.Inventory.Times.Poll = 10 * time.Millisecond
-	o.Netns = func(path string) error { looks.Add(1); return fileIsNetns(path) }
-	r.startKubelet(client, 0)
+	netns := o.Netns
+	o.Netns = func(path string) error { looks.Add(1); return netns(path) }
+	r.StartKubelet(client, 0)
 	asked := func() map[string]int {
 		requests := map[string]int{}
 		for _, a := range client.Actions() {
@@ -189,10 +192,10 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	difftest.Eventually(t, "the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
 	for i := range claims {
 		name := fmt.Sprint("pod", i)
-		claim := fromTemplate(r.claimOf(name, name, name, netRequest{"x", "net1", ""}))
-		must(t, client.Tracker().Add(claim))
-		r.prepareByKubelet(claim)
-		must(t, r.runPod(r.sandbox(name, name)))
+		claim := dratest.FromTemplate(r.ClaimOf(name, name, name, dratest.Net("x", "net1", "")))
+		difftest.Must(t, client.Tracker().Add(claim))
+		r.PrepareByKubelet(claim)
+		difftest.Must(t, r.RunPod(r.Sandbox(name, name)))
 	}
 	difftest.Eventually(t, "each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })
 	before := looks.Load()
@@ -207,21 +210,22 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 // An unused permission helps only an attacker. A missing one shows in a cluster.
 func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
 	t.Parallel()
-	made := ownClaim("u1", vf0, network(`{"type":"sriov"}`))
-	client := apiServer(nil, made)
-	r, n := newRig(t), newNode(t, "mlx5-switchdev")
-	r.useAPI(client)
-	r.startOffering(client, n, newPlugins())
-	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf2, vf3)
-	n.change(func() { n.remove("enp3s0f0v2") }) // updates a slice
-	waitDevices(t, client, sf4, sf7, "cni", pf, vf0, vf3)
-	_, err := r.options.List(t.Context(), "ns")
-	must(t, err)
+	made := dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`))
+	client := dratest.APIServer(nil, made)
+	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")
+	useAPI(r, client)
+	r.UsePlugins()
+	r.StartOffering(client, n)
+	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3)
+	n.Change(func() { n.Remove("enp3s0f0v2") }) // updates a slice
+	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF3)
+	_, err := r.Options.List(t.Context(), "ns")
+	difftest.Must(t, err)
 	_, err = dra.ReadLabels(client, "node1")(t.Context())
-	must(t, err)
-	r.options.Notify(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Reason: claim.NoticeFailed})
-	r.prepareByKubelet(made)
-	must(t, r.runPod(r.sandbox("s1", "pod")))
+	difftest.Must(t, err)
+	r.Options.Notify(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Reason: claim.NoticeFailed})
+	r.PrepareByKubelet(made)
+	difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
 	asked := func() map[string]bool {
 		requests := map[string]bool{}
 		for _, a := range client.Actions() {
@@ -230,14 +234,14 @@ func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
 		return requests
 	}
 	difftest.Eventually(t, "the status and the Event are sent", func() bool { return asked()["patch resourceclaims/status"] && asked()["create events"] })
-	r.stop()
-	r.agent, r.withdraw = nil, true
-	r.startKubelet(client, 0)
+	r.Stop()
+	r.Agent, r.Withdraw = nil, true
+	r.StartKubelet(client, 0)
 	difftest.Eventually(t, "the slices are removed", func() bool { return asked()["delete resourceslices"] })
 	allowed := map[string]bool{}
 	for _, document := range strings.Split(difftest.Read(t, "../../deploy/cni-dra-driver/rbac.yaml"), "\n---\n") {
 		var role rbacv1.ClusterRole
-		must(t, yaml.Unmarshal([]byte(document), &role))
+		difftest.Must(t, yaml.Unmarshal([]byte(document), &role))
 		for _, rule := range role.Rules {
 			for _, verb := range rule.Verbs {
 				allowed[verb+" "+rule.Resources[0]] = true

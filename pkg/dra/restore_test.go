@@ -12,37 +12,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/test/difftest"
 )
 
-// inBubbleWithDevices is inBubble on a node with devices, with a started agent.
-func inBubbleWithDevices(t *testing.T, test func(t *testing.T, b *rig)) {
-	t.Helper()
-	inBubble(t, func(t *testing.T, r *rig, p *plugins) {
-		r.addDevices()
-		r.options.Notify = func(n claim.Notice) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.notices = append(r.notices, n.Reason)
-		}
-		r.start()
-		test(t, r)
-		if len(p.violations) > 0 {
-			t.Errorf("%q", p.violations)
-		}
-	})
-}
-
 // mismatches returns the labels of the mismatches that the agent has counted once.
-func (r *rig) mismatches() (all []string) {
-	for name, n := range r.samples() {
+func mismatches(r *dratest.Rig) (all []string) {
+	for name, n := range r.Samples() {
 		if labels, is := strings.CutPrefix(name, "devinfo_dra_device_mismatches_total "); is && n == 1 {
 			all = append(all, labels)
 		}
@@ -51,33 +33,21 @@ func (r *rig) mismatches() (all []string) {
 	return all
 }
 
-// restartWithLeases restarts the agent with a journal.
-func (r *rig) restartWithLeases() {
-	r.stop()
-	r.options.Devices.Journal = journalIn(r.dir, "boot1")
-	r.start()
-}
-
-// attachDevice attaches sandbox s1 to a claim of a device.
-func (r *rig) attachDevice(t *testing.T, device, driver string) {
-	t.Helper()
-	r.attachPod(onDevice(r.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, device, driver))
-}
-
 func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 	t.Parallel()
-	for name, device := range map[string][2]string{"VF": {vf0, ""}, "SF": {sf4, ""}, "vfio-pci": {vf2, "vfio-pci"}} {
+	for name, device := range map[string][2]string{"VF": {dratest.VF0, ""}, "SF": {dratest.SF4, ""}, "vfio-pci": {dratest.VF2, "vfio-pci"}} {
 		t.Run(name, func(t *testing.T) {
-			inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-				b.attachDevice(t, device[0], device[1])
-				if cmp.Equal(capturedDevices(), readDevices(b.kernel)) {
+			dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+				b.AttachDevice(device[0], device[1])
+				if cmp.Equal(dratest.CapturedDevices(), dratest.ReadDevices(b.Kernel)) {
 					t.Error("the pod does not have the device")
 				}
-				attributes := b.metadata[len(b.metadata)-1].Metadata.Attributes
-				b.endPod(b.sandbox("s1", "pod"))
-				b.unprepare("u1")
-				expectRestored(t, b.kernel)
-				b.expectNothing()
+				told := b.Metadata()
+				attributes := told[len(told)-1].Metadata.Attributes
+				b.EndPod(b.Sandbox("s1", "pod"))
+				b.Unprepare("u1")
+				dratest.ExpectRestored(t, b.Kernel)
+				b.ExpectNothing()
 				want := []string{"restored=true setting=mac", "restored=true setting=mtu", "restored=true setting=name"}
 				if device[1] != "" {
 					if driver := attributes["devinfo-cni.io/driver"].StringValue; driver == nil || *driver != device[1] {
@@ -88,8 +58,8 @@ func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 					}
 					want = []string{"restored=true setting=driver", "restored=true setting=mac", "restored=true setting=name"}
 				}
-				difftest.Equal(t, b.mismatches(), want)
-				difftest.Equal(t, b.notices, []string(nil))
+				difftest.Equal(t, mismatches(b), want)
+				difftest.Equal(t, b.Notices(), []string(nil))
 			})
 		})
 	}
@@ -97,85 +67,85 @@ func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 
 // The administrator has removed the rules. Restoring a device still needs the journal.
 func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.restartWithLeases()
-		b.attachDevice(t, vf0, "")
-		b.stop()
-		b.options.Devices.Inventory = nil
-		b.start()
-		b.endAndUnprepare(b.sandbox("s1", "pod"), "u1")
-		expectRestored(t, b.kernel)
-		b.expectHolders("pci-0000:03:00.2")
-		b.expectNothing()
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		b.RestartWithLeases()
+		b.AttachDevice(dratest.VF0, "")
+		b.Stop()
+		b.Options.Devices.Inventory = nil
+		b.Start()
+		b.EndAndUnprepare(b.Sandbox("s1", "pod"), "u1")
+		dratest.ExpectRestored(t, b.Kernel)
+		b.ExpectHolders("pci-0000:03:00.2")
+		b.ExpectNothing()
 	})
 }
 
 // The kernel removes a namespace asynchronously, so DEL may come first. Until the device is restored, the lease keeps
 // the devinfo plugin from giving it to another pod.
 func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.restartWithLeases()
-		b.attachDevice(t, vf0, "")
-		sb := b.sandbox("s1", "pod")
-		b.removeNetns(sb)
-		time.AfterFunc(3*time.Second, func() { noError(t, b.kernel.EndNetns(netnsOf(sb))) })
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		b.RestartWithLeases()
+		b.AttachDevice(dratest.VF0, "")
+		sb := b.Sandbox("s1", "pod")
+		b.RemoveNetns(sb)
+		time.AfterFunc(3*time.Second, func() { dratest.NoError(t, b.Kernel.EndNetns(dratest.NetnsOf(sb))) })
 		began := time.Now()
-		must(t, b.agent.StopPodSandbox(t.Context(), sb))
+		difftest.Must(t, b.Agent.StopPodSandbox(t.Context(), sb))
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("StopPodSandbox took %v", took)
 		}
-		b.expectPhase("Restoring", 1)
-		b.expectHolders("pci-0000:03:00.2", "claim ns/a")
-		if took := b.unprepare("u1"); took < 2*time.Second || took > 10*time.Second {
+		b.ExpectPhase("Restoring", 1)
+		b.ExpectHolders("pci-0000:03:00.2", "claim ns/a")
+		if took := b.Unprepare("u1"); took < 2*time.Second || took > 10*time.Second {
 			t.Errorf("unprepared after %v", took)
 		}
-		expectRestored(t, b.kernel)
-		b.expectHolders("pci-0000:03:00.2")
-		b.expectNothing()
-		if n := b.plugins.calls("DEL"); n != 1 || len(b.notices) > 0 {
-			t.Errorf("%d DELs, %q", n, b.notices)
+		dratest.ExpectRestored(t, b.Kernel)
+		b.ExpectHolders("pci-0000:03:00.2")
+		b.ExpectNothing()
+		if n := b.Plugins.Calls("DEL"); n != 1 || len(b.Notices()) > 0 {
+			t.Errorf("%d DELs, %q", n, b.Notices())
 		}
 	})
 }
 
 func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 	t.Parallel()
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.attachDevice(t, vf0, "")
-		b.kernel.Fault = func() error { return errors.New("firmware says no") }
-		b.endPod(b.sandbox("s1", "pod"))
-		must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
-		b.prepareFails(onDevice(b.claimOf("a", "u1", "next", netRequest{"x", "net1", ""}), 0, vf2, ""), "firmware says no", "mtu, mac, name", vf0)
-		waitIdle()
-		withheld := map[string]bool{vf0: true} // a device whose DEL failed is withheld from the slices
-		difftest.Equal(t, b.agent.Node.Withheld(), withheld)
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		b.AttachDevice(dratest.VF0, "")
+		b.Kernel.Fault = func() error { return errors.New("firmware says no") }
+		b.EndPod(b.Sandbox("s1", "pod"))
+		difftest.Must(t, b.Kernel.EndNetns(filepath.Join(b.Dir, "netns/s1")))
+		b.PrepareFails(dratest.OnDevice(b.ClaimOf("a", "u1", "next", dratest.Net("x", "net1", "")), 0, dratest.VF2, ""), "firmware says no", "mtu, mac, name", dratest.VF0)
+		dratest.WaitIdle()
+		withheld := map[string]bool{dratest.VF0: true} // a device whose DEL failed is withheld from the slices
+		difftest.Equal(t, b.Agent.Node.Withheld(), withheld)
 		time.Sleep(10 * time.Minute)
-		waitIdle()
-		b.expectPhase("Undeleted", 1)
-		difftest.Equal(t, b.agent.Node.Withheld(), withheld)
-		difftest.Equal(t, b.mismatches(), []string{"restored=false setting=mac", "restored=false setting=mtu", "restored=false setting=name"})
-		if !slices.Contains(b.notices, claim.NoticeDevice) {
-			t.Errorf("told %q", b.notices)
+		dratest.WaitIdle()
+		b.ExpectPhase("Undeleted", 1)
+		difftest.Equal(t, b.Agent.Node.Withheld(), withheld)
+		difftest.Equal(t, mismatches(b), []string{"restored=false setting=mac", "restored=false setting=mtu", "restored=false setting=name"})
+		if !slices.Contains(b.Notices(), claim.NoticeDevice) {
+			t.Errorf("told %q", b.Notices())
 		}
-		left := b.record("u1").Undeleted
-		if len(left) != 1 || left[0].Device != vf0 || !strings.Contains(left[0].DelError, "firmware says no") {
+		left := b.Record("u1").Undeleted
+		if len(left) != 1 || left[0].Device != dratest.VF0 || !strings.Contains(left[0].DelError, "firmware says no") {
 			t.Errorf("got %+v", left)
 		}
-		b.kernel.Fault = nil
-		b.prepare(onDevice(b.claimOf("b", "u2", "other", netRequest{"x", "net1", ""}), 0, vf0, "")) // the scheduler allocated it before
-		b.plugins.violations = nil
-		err := b.runPod(b.sandbox("s2", "other"))
-		if err != nil || len(b.plugins.violations) != 1 || !strings.Contains(b.plugins.violations[0], "9000") {
-			t.Errorf("%v; %q", err, b.plugins.violations)
+		b.Kernel.Fault = nil
+		b.Prepare(dratest.OnDevice(b.ClaimOf("b", "u2", "other", dratest.Net("x", "net1", "")), 0, dratest.VF0, "")) // the scheduler allocated it before
+		b.Plugins.Violations = nil
+		err := b.RunPod(b.Sandbox("s2", "other"))
+		if err != nil || len(b.Plugins.Violations) != 1 || !strings.Contains(b.Plugins.Violations[0], "9000") {
+			t.Errorf("%v; %q", err, b.Plugins.Violations)
 		}
-		b.plugins.violations = nil
-		b.endPod(b.sandbox("s2", "other"))
-		b.unprepare("u2")
-		expectRestored(t, b.kernel)
+		b.Plugins.Violations = nil
+		b.EndPod(b.Sandbox("s2", "other"))
+		b.Unprepare("u2")
+		dratest.ExpectRestored(t, b.Kernel)
 		time.Sleep(2 * time.Hour)
-		waitIdle()
-		expectRestored(t, b.kernel)
-		difftest.Equal(t, b.agent.Node.Withheld(), map[string]bool{})
+		dratest.WaitIdle()
+		dratest.ExpectRestored(t, b.Kernel)
+		difftest.Equal(t, b.Agent.Node.Withheld(), map[string]bool{})
 	})
 }
 
@@ -184,35 +154,35 @@ func TestDeviceWithHarmlessDifferenceIsOffered(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{"", "onDifference: withhold"} {
 		t.Run(rule, func(t *testing.T) {
-			inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-				b.stop()
+			dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+				b.Stop()
 				rules, err := inventory.ParseRules([]byte("devices: [{ifNames: [enp3s0f0v0], sharing: exclusive, " + rule + "}]"))
-				must(t, err)
-				b.options.Devices.Inventory.Rules = rules
-				b.start()
-				dra.Survey(b.agent)
-				b.attachDevice(t, vf0, "")
-				must(t, b.kernel.Configure("0000:03:00.2", link.Settings{"rtnetlink-99": "07000000", "rings": "07", "xdp": "program 9"}))
-				b.endPod(b.sandbox("s1", "pod"))
-				must(t, b.kernel.EndNetns(filepath.Join(b.dir, "netns/s1")))
+				difftest.Must(t, err)
+				b.Options.Devices.Inventory.Rules = rules
+				b.Start()
+				dratest.Survey(b.Agent)
+				b.AttachDevice(dratest.VF0, "")
+				difftest.Must(t, b.Kernel.Configure("0000:03:00.2", link.Settings{"rtnetlink-99": "07000000", "rings": "07", "xdp": "program 9"}))
+				b.EndPod(b.Sandbox("s1", "pod"))
+				difftest.Must(t, b.Kernel.EndNetns(filepath.Join(b.Dir, "netns/s1")))
 				time.Sleep(10 * time.Minute)
-				waitIdle()
+				dratest.WaitIdle()
 				withheld := map[string]bool{}
 				notice, phase := claim.NoticeDiffers, "Prepared"
 				if rule != "" {
-					withheld[vf0], notice, phase = true, claim.NoticeDevice, "Undeleted"
+					withheld[dratest.VF0], notice, phase = true, claim.NoticeDevice, "Undeleted"
 				}
-				b.expectPhase(phase, 1)
-				difftest.Equal(t, b.agent.Node.Withheld(), withheld)
-				if n := len(b.notices); n == 0 || b.notices[n-1] != notice {
-					t.Errorf("told %q", b.notices)
+				b.ExpectPhase(phase, 1)
+				difftest.Equal(t, b.Agent.Node.Withheld(), withheld)
+				if told := b.Notices(); len(told) == 0 || told[len(told)-1] != notice {
+					t.Errorf("told %q", told)
 				}
-				if got := b.mismatches(); !slices.Contains(got, "restored=false setting=rtnetlink-99") || !slices.Contains(got, "restored=true setting=xdp") {
+				if got := mismatches(b); !slices.Contains(got, "restored=false setting=rtnetlink-99") || !slices.Contains(got, "restored=true setting=xdp") {
 					t.Errorf("counted %q", got)
 				}
-				dra.Survey(b.agent)
-				offer, err := state.ReadOffer(b.options.StateDir)
-				must(t, err)
+				dratest.Survey(b.Agent)
+				offer, err := state.ReadOffer(b.Options.StateDir)
+				difftest.Must(t, err)
 				if why := offer.Devices[0].Why; strings.Contains(why, "rtnetlink-99 is 7, was none") != (rule != "") {
 					t.Errorf("offered? %q", why)
 				}
@@ -228,37 +198,36 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 		unbinds int
 		notices []string
 	}{"": {1, nil}, ", reset: never": {0, []string{claim.NoticeDiffers}}} {
-		t.Run(rule, bubble(func(t *testing.T, r *rig, p *plugins) {
-			k := addDevicesOf(capturetest.Text(t, "igb-sriov"), &r.options, r.dir)
-			n, unbinds := newNode(t, "igb-sriov"), 0
-			n.rules = "devices: [{drivers: [igbvf], sharing: exclusive" + rule + "}]"
-			r.options.Devices.Inventory = n.inventory()
-			r.options.Devices.Custody = restore.New(k.Sys(), func(name, text string) error {
+		t.Run(rule, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			k := dratest.AddDevicesOf(capturetest.Text(t, "igb-sriov"), &r.Options, r.Dir)
+			n, unbinds := dratest.NewNode(t, "igb-sriov"), 0
+			n.Rules = "devices: [{drivers: [igbvf], sharing: exclusive" + rule + "}]"
+			r.Options.Devices.Inventory = n.Inventory()
+			r.Options.Devices.Custody = restore.New(k.Sys(), func(name, text string) error {
 				switch {
 				case strings.HasSuffix(name, "/unbind"):
 					unbinds++
 				case name == "bus/pci/drivers_probe": // udev renames the interface after its name was restored
 					time.AfterFunc(50*time.Millisecond, func() {
 						i, err := k.Interface("", "eth2")
-						noError(t, errors.Join(err, k.Change(i, link.Change{Name: "udev0"})))
+						dratest.NoError(t, errors.Join(err, k.Change(i, link.Change{Name: "udev0"})))
 					})
 				}
 				return k.Write(name, text)
 			}, k)
-			r.options.Notify = func(n claim.Notice) { r.notices = append(r.notices, n.Reason) }
-			dra.Survey(r.start())
+			dratest.Survey(r.Start())
 			before, err := k.Host().Look(hostdev.Ref{PCI: address, IfName: "eth2"})
-			must(t, err)
-			sb := r.attachPod(ownClaim("u1", device, `"device":[],`+network(`{"type":"x"}`)))
-			must(t, k.Move(address, "", netnsOf(sb), "net1"), k.Configure(address, link.Settings{"rtnetlink-99": "07000000"}))
-			r.endPod(sb)
-			must(t, k.EndNetns(netnsOf(sb)))
-			r.unprepare("u1")
+			difftest.Must(t, err)
+			sb := r.AttachPod(dratest.DeviceClaim("u1", device, `"device":[],`+dratest.Network(`{"type":"x"}`)))
+			difftest.Must(t, k.Move(address, "", dratest.NetnsOf(sb), "net1"), k.Configure(address, link.Settings{"rtnetlink-99": "07000000"}))
+			r.EndPod(sb)
+			difftest.Must(t, k.EndNetns(dratest.NetnsOf(sb)))
+			r.Unprepare("u1")
 			time.Sleep(time.Second)
 			difftest.Same(t, "unbinds", unbinds, want.unbinds)
-			difftest.Equal(t, r.notices, want.notices)
+			difftest.Equal(t, r.Notices(), want.notices)
 			after, err := k.Host().Look(hostdev.Ref{PCI: address, IfName: "eth2"})
-			must(t, err)
+			difftest.Must(t, err)
 			delete(after.Settings, "rtnetlink-99")
 			difftest.Equal(t, after, before)
 		}))
@@ -268,29 +237,29 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 // The new boot may have configured the device.
 func TestDeviceIsNotRestoredAfterReboot(t *testing.T) {
 	t.Parallel()
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.attachDevice(t, vf2, "vfio-pci")
-		b.stop()
-		must(t, os.Remove(filepath.Join(b.dir, "netns/s1")))
-		must(t, os.RemoveAll(filepath.Join(b.dir, "kernel")))
-		b.options.BootID = "boot2"
-		b.addDevices()
-		must(t, b.kernel.Use("0000:03:00.4", 2000, "02:00:00:00:00:01"))
-		b.start()
-		b.listSandboxes()
-		b.unprepare("u1")
-		b.expectNothing()
-		if now := readDevices(b.kernel)["0000:03:00.4"]; now.MTU != 2000 || now.Driver != "mlx5_core" {
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		b.AttachDevice(dratest.VF2, "vfio-pci")
+		b.Stop()
+		difftest.Must(t, os.Remove(filepath.Join(b.Dir, "netns/s1")))
+		difftest.Must(t, os.RemoveAll(filepath.Join(b.Dir, "kernel")))
+		b.Options.BootID = "boot2"
+		b.AddDevices()
+		difftest.Must(t, b.Kernel.Use("0000:03:00.4", 2000, "02:00:00:00:00:01"))
+		b.Start()
+		b.ListSandboxes()
+		b.Unprepare("u1")
+		b.ExpectNothing()
+		if now := dratest.ReadDevices(b.Kernel)["0000:03:00.4"]; now.MTU != 2000 || now.Driver != "mlx5_core" {
 			t.Errorf("got %+v", now)
 		}
 	})
 }
 
 func TestUnpluggedDeviceDoesNotBlockUnprepare(t *testing.T) {
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-		b.attachDevice(t, vf0, "")
-		must(t, os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2")))
-		b.endAndUnprepare(b.sandbox("s1", "pod"), "u1")
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+		b.AttachDevice(dratest.VF0, "")
+		difftest.Must(t, os.Remove(filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2")))
+		b.EndAndUnprepare(b.Sandbox("s1", "pod"), "u1")
 	})
 }
 
@@ -299,50 +268,50 @@ func TestUnpluggedDeviceDoesNotBlockUnprepare(t *testing.T) {
 func TestDeviceIsCheckedAtADD(t *testing.T) {
 	for name, test := range map[string]struct {
 		device, driver string
-		happens        func(b *rig, n *node) error
+		happens        func(b *dratest.Rig, n *dratest.Node) error
 		want           []string
 	}{
-		"lost": {vf0, "", func(b *rig, _ *node) error {
-			return os.Remove(filepath.Join(b.dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
-		}, []string{vf0, "the node has lost it"}},
-		"with another function in its IOMMU group": {vf2, "vfio-pci", func(b *rig, _ *node) error {
-			return os.Symlink("x", filepath.Join(b.dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2"))
+		"lost": {dratest.VF0, "", func(b *dratest.Rig, _ *dratest.Node) error {
+			return os.Remove(filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+		}, []string{dratest.VF0, "the node has lost it"}},
+		"with another function in its IOMMU group": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
+			return os.Symlink("x", filepath.Join(b.Dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2"))
 		}, []string{"driver: vfio-pci", "IOMMU group 56", "0000:03:00.2"}},
-		"an uplink": {vf0, "", func(b *rig, n *node) error {
-			n.text = append(n.text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
-			dra.Survey(b.agent)
+		"an uplink": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) error {
+			n.Text = append(n.Text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
+			dratest.Survey(b.Agent)
 			return nil
-		}, []string{vf0, "the host needs it: enp3s0f0v0 has a default route"}},
+		}, []string{dratest.VF0, "the host needs it: enp3s0f0v0 has a default route"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubbleWithDevices(t, func(t *testing.T, b *rig) {
-				b.stop()
-				n := b.offer("mlx5-switchdev", "")
-				b.start()
-				b.prepare(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, test.device, test.driver))
-				must(t, test.happens(b, n))
-				says(t, b.runPod(b.sandbox("s1", "pod")), test.want...)
-				b.expectCalls("", 0)
+			dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+				b.Stop()
+				n := b.Offer("mlx5-switchdev", "")
+				b.Start()
+				b.Prepare(dratest.OnDevice(b.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), 0, test.device, test.driver))
+				difftest.Must(t, test.happens(b, n))
+				difftest.Says(t, b.RunPod(b.Sandbox("s1", "pod")), test.want...)
+				b.ExpectCalls("", 0)
 			})
 		})
 	}
 }
 
 func TestFailedDriverBindFailsADDAndIsUndone(t *testing.T) {
-	inBubbleWithDevices(t, func(t *testing.T, b *rig) {
+	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
 		left := 2 // setting the override, and unbind
-		b.kernel.Fault = func() error {
+		b.Kernel.Fault = func() error {
 			if left--; left == -1 {
 				return errors.New("probe failed")
 			}
 			return nil
 		}
-		b.prepare(onDevice(b.claimOf("a", "u1", "pod", netRequest{"x", "net1", ""}), 0, vf2, "vfio-pci"))
-		sb := b.sandbox("s1", "pod")
-		says(t, b.runPod(sb), "driver: vfio-pci", "probe failed")
-		b.endPod(sb)
-		b.unprepare("u1")
-		expectRestored(t, b.kernel)
-		b.expectNothing()
+		b.Prepare(dratest.OnDevice(b.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), 0, dratest.VF2, "vfio-pci"))
+		sb := b.Sandbox("s1", "pod")
+		difftest.Says(t, b.RunPod(sb), "driver: vfio-pci", "probe failed")
+		b.EndPod(sb)
+		b.Unprepare("u1")
+		dratest.ExpectRestored(t, b.Kernel)
+		b.ExpectNothing()
 	})
 }

@@ -1,4 +1,4 @@
-package dra_test
+package dratest
 
 import (
 	"context"
@@ -24,20 +24,6 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 )
 
-// The test binary is also the CNI plugin, and the driver process that tests kill.
-func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv("CNI_COMMAND") != "":
-		plugin()
-	case os.Getenv(agentEnv) != "":
-		runVictim()
-	default:
-		check(os.Setenv("GORACE", "atexit_sleep_ms=0")) // with the race detector a plugin would exit one second later
-		check(flag.Set("test.parallel", "8"))           // parallel tests mostly wait for informers and processes
-		os.Exit(m.Run())
-	}
-}
-
 // pluginConf is the configuration of the plugin "fake".
 type pluginConf struct {
 	CNIVersion    string          `json:"cniVersion"`
@@ -50,8 +36,19 @@ type pluginConf struct {
 	RuntimeConfig struct{ CNIDeviceInfoFile string }
 }
 
-// call is a line of the plugin's log.
-type call struct {
+// Main runs the tests of a package with rigs, as its TestMain: the test binary is also the plugin "fake".
+func Main(m *testing.M) {
+	if os.Getenv("CNI_COMMAND") != "" {
+		plugin()
+		return
+	}
+	Check(os.Setenv("GORACE", "atexit_sleep_ms=0")) // with the race detector a plugin would exit one second later
+	Check(flag.Set("test.parallel", "8"))           // parallel tests mostly wait for informers and processes
+	os.Exit(m.Run())
+}
+
+// Call is a line of the plugin's log.
+type Call struct {
 	Command, Sandbox, IfName, Netns, Args string
 	HasResult                             bool // whether it had a prevResult
 }
@@ -59,15 +56,15 @@ type call struct {
 // plugin runs the plugin "fake". Its interfaces are files in dir/there.
 func plugin() {
 	input, err := io.ReadAll(os.Stdin)
-	check(err)
+	Check(err)
 	var conf pluginConf
-	check(json.Unmarshal(input, &conf))
-	c := call{os.Getenv("CNI_COMMAND"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"), os.Getenv("CNI_ARGS"), conf.PrevResult != nil}
+	Check(json.Unmarshal(input, &conf))
+	c := Call{os.Getenv("CNI_COMMAND"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"), os.Getenv("CNI_ARGS"), conf.PrevResult != nil}
 	line, _ := json.Marshal(c)
-	books, err := os.OpenFile(filepath.Join(conf.Dir, "calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	check(err)
+	books, err := os.OpenFile(filepath.Join(conf.Dir, "calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	Check(err)
 	_, err = books.Write(append(line, '\n'))
-	check(err)
+	Check(err)
 	made := filepath.Join(conf.Dir, "there", c.Sandbox+"_"+c.IfName)
 	if c.Command == "DEL" {
 		if _, err := os.Stat(filepath.Join(conf.Dir, "no-del")); err == nil {
@@ -76,7 +73,7 @@ func plugin() {
 		if err := os.Remove(made); err != nil && !os.IsNotExist(err) {
 			fail(err.Error())
 		}
-		check(conf.returnDevice(restoretest.Open(conf.Dir), c.Netns, c.IfName))
+		Check(conf.returnDevice(restoretest.Open(conf.Dir), c.Netns, c.IfName))
 		return
 	}
 	if conf.Behave == "slow" { // until the test creates a file, or for 5 minutes
@@ -86,9 +83,9 @@ func plugin() {
 			}
 		}
 	}
-	check(os.MkdirAll(filepath.Dir(made), 0o755))
-	check(os.WriteFile(made, nil, 0o644))
-	check(conf.useDevice(restoretest.Open(conf.Dir), c.Netns, c.IfName))
+	Check(os.MkdirAll(filepath.Dir(made), 0o700))
+	Check(os.WriteFile(made, nil, 0o600))
+	Check(conf.useDevice(restoretest.Open(conf.Dir), c.Netns, c.IfName))
 	misbehave(conf)
 	fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": "host0"}, {"name": %q, "mac": "02:00:00:00:00:01", "mtu": 1450, "sandbox": %q}],
 		"ips": [{"address": "10.0.0.2/24", "interface": 1}], "dns": {}}`, conf.CNIVersion, c.IfName, c.Netns)
@@ -105,8 +102,8 @@ func misbehave(conf pluginConf) {
 		"corrupt info": `{"type":`,
 	}[conf.Behave]; writes {
 		path := conf.RuntimeConfig.CNIDeviceInfoFile
-		check(os.MkdirAll(filepath.Dir(path), 0o755))
-		check(os.WriteFile(path, []byte(info), 0o644))
+		Check(os.MkdirAll(filepath.Dir(path), 0o700))
+		Check(os.WriteFile(path, []byte(info), 0o600))
 	}
 }
 
@@ -115,43 +112,51 @@ func fail(why string) {
 	os.Exit(1)
 }
 
-func check(err error) {
+// Check ends the process if there is an error. It is for code without a test.
+func Check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// plugins are CNI plugins without processes, for tests with fake time. They behave according to their
+// Plugins are CNI plugins without processes, for tests with fake time. They behave according to their
 // configuration and to hook.
-type plugins struct {
+type Plugins struct {
 	version.PluginDecoder
 	mu         sync.Mutex
 	interfaces map[string]bool   // "sandbox ifName" that exist
-	started    []string          // "COMMAND sandbox ifName" of all calls
+	Started    []string          // "COMMAND sandbox ifName" of all calls
 	busy       map[string]bool   // "sandbox ifName" of running plugins
-	violations []string          // calls and devices that break a rule
-	missing    map[string]bool   // types that are not installed
-	netns      map[string]string // CNI_NETNS of the last DEL, by type
+	Violations []string          // calls and devices that break a rule
+	Missing    map[string]bool   // types that are not installed
+	Netns      map[string]string // CNI_NETNS of the last DEL, by type
 	hook       func(command, sandbox, ifName string) error
-	kernel     *restoretest.Kernel      // kernel of the devices; nil = no devices
-	givenUp    func(device string) bool // reports whether restoring a device was given up; nil = never
-	vlan       int                      // VLAN that ADD sets on a VF and DEL does not reset; 0 = none
+	Kernel     *restoretest.Kernel      // kernel of the devices; nil = no devices
+	GivenUp    func(device string) bool // reports whether restoring a device was given up; nil = never
+	VLAN       int                      // VLAN that ADD sets on a VF and DEL does not reset; 0 = none
 }
 
-func newPlugins() *plugins {
-	return &plugins{interfaces: map[string]bool{}, busy: map[string]bool{}, missing: map[string]bool{}, netns: map[string]string{}}
+func NewPlugins() *Plugins {
+	return &Plugins{interfaces: map[string]bool{}, busy: map[string]bool{}, Missing: map[string]bool{}, Netns: map[string]string{}}
 }
 
-func (p *plugins) FindInPath(plugin string, _ []string) (string, error) {
+// UsePlugins makes the plugins of the rig ones without processes.
+func (r *Rig) UsePlugins() *Plugins {
+	r.Plugins = NewPlugins()
+	r.Options.Exec = r.Plugins
+	return r.Plugins
+}
+
+func (p *Plugins) FindInPath(plugin string, _ []string) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.missing[plugin] {
+	if p.Missing[plugin] {
 		return "", fmt.Errorf("CNI plugin %q: not installed", plugin)
 	}
 	return "/" + plugin, nil
 }
 
-func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	get := func(key string) (value string) {
 		for _, e := range env {
 			if v, ok := strings.CutPrefix(e, key+"="); ok {
@@ -167,13 +172,13 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	command, sandbox, ifName := get("CNI_COMMAND"), get("CNI_CONTAINERID"), get("CNI_IFNAME")
 	p.mu.Lock()
 	what := sandbox + " " + ifName
-	p.started = append(p.started, command+" "+what)
+	p.Started = append(p.Started, command+" "+what)
 	if command == "DEL" {
-		p.netns[filepath.Base(path)] = get("CNI_NETNS")
+		p.Netns[filepath.Base(path)] = get("CNI_NETNS")
 	}
 	does := p.hook
 	if p.busy[what] || command == "ADD" && p.interfaces[what] {
-		p.violations = append(p.violations, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.interfaces[what]))
+		p.Violations = append(p.Violations, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.interfaces[what]))
 	}
 	p.busy[what] = true
 	p.mu.Unlock()
@@ -196,37 +201,37 @@ func (p *plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	}
 	if command == "DEL" {
 		p.setInterface(what, false)
-		return nil, conf.returnDevice(p.kernel, get("CNI_NETNS"), ifName)
+		return nil, conf.returnDevice(p.Kernel, get("CNI_NETNS"), ifName)
 	}
 	return fmt.Appendf(nil, `{"cniVersion": %q, "interfaces": [{"name": %q, "mac": "02:00:00:00:00:01", "sandbox": %q}], "dns": {}}`,
 		conf.CNIVersion, ifName, get("CNI_NETNS")), nil
 }
 
 // useDevice runs [pluginConf.useDevice]. It records a violation if the device is not restored, or has the wrong driver.
-func (p *plugins) useDevice(conf pluginConf, netns, ifName string) {
-	if conf.DeviceID == "" || p.kernel == nil {
+func (p *Plugins) useDevice(conf pluginConf, netns, ifName string) {
+	if conf.DeviceID == "" || p.Kernel == nil {
 		return
 	}
-	err := conf.checkDevice(p.kernel)
-	if err != nil && p.givenUp != nil && p.givenUp(conf.DeviceID) { // the next ADD uses the old note
+	err := conf.checkDevice(p.Kernel)
+	if err != nil && p.GivenUp != nil && p.GivenUp(conf.DeviceID) { // the next ADD uses the old note
 		err = nil
 	}
 	if err == nil {
-		err = conf.useDevice(p.kernel, netns, ifName)
+		err = conf.useDevice(p.Kernel, netns, ifName)
 	}
-	if vf := capturedDevices()[conf.DeviceID].VF; err == nil && p.vlan > 0 && vf != nil {
+	if vf := CapturedDevices()[conf.DeviceID].VF; err == nil && p.VLAN > 0 && vf != nil {
 		of := *vf
-		of.VLAN = p.vlan
-		err = p.kernel.ConfigureVF(conf.DeviceID, of)
+		of.VLAN = p.VLAN
+		err = p.Kernel.ConfigureVF(conf.DeviceID, of)
 	}
 	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, restore.ErrNotOnNode) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.violations = append(p.violations, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))
+		p.Violations = append(p.Violations, fmt.Sprintf("%s for %s: %v", conf.DeviceID, netns, err))
 	}
 }
 
-func (p *plugins) setInterface(what string, there bool) {
+func (p *Plugins) setInterface(what string, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.interfaces, what)
@@ -235,8 +240,8 @@ func (p *plugins) setInterface(what string, there bool) {
 	}
 }
 
-// interfaceNames returns the existing interfaces, sorted.
-func (p *plugins) interfaceNames() (list []string) {
+// InterfaceNames returns the existing interfaces, sorted.
+func (p *Plugins) InterfaceNames() (list []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for what := range p.interfaces {
@@ -246,11 +251,11 @@ func (p *plugins) interfaceNames() (list []string) {
 	return list
 }
 
-// calls counts the calls with a prefix.
-func (p *plugins) calls(prefix string) (n int) {
+// Calls counts the calls with a prefix.
+func (p *Plugins) Calls(prefix string) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, call := range p.started {
+	for _, call := range p.Started {
 		if strings.HasPrefix(call, prefix) {
 			n++
 		}
@@ -258,32 +263,32 @@ func (p *plugins) calls(prefix string) (n int) {
 	return n
 }
 
-// setHook replaces the hook. nil removes it.
-func (p *plugins) setHook(does func(command, sandbox, ifName string) error) {
+// SetHook replaces the hook. nil removes it.
+func (p *Plugins) SetHook(does func(command, sandbox, ifName string) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hook = does
 }
 
-var errNoMaster = errors.New("link not found")
+var ErrNoMaster = errors.New("link not found")
 
-// failAll is a hook that fails ADD and DEL. failSandbox does so for one sandbox, and failDEL for the DEL of one
+// FailAll is a hook that fails ADD and DEL. failSandbox does so for one sandbox, and failDEL for the DEL of one
 // sandbox ("" = of all).
-func failAll(string, string, string) error { return errNoMaster }
+func FailAll(string, string, string) error { return ErrNoMaster }
 
-func failSandbox(of string) func(command, sandbox, ifName string) error {
+func FailSandbox(of string) func(command, sandbox, ifName string) error {
 	return func(_, sandbox, _ string) error {
 		if sandbox == of {
-			return errNoMaster
+			return ErrNoMaster
 		}
 		return nil
 	}
 }
 
-func failDEL(of string) func(command, sandbox, ifName string) error {
+func FailDEL(of string) func(command, sandbox, ifName string) error {
 	return func(command, sandbox, _ string) error {
 		if command == "DEL" && (of == "" || sandbox == of) {
-			return errNoMaster
+			return ErrNoMaster
 		}
 		return nil
 	}

@@ -1,0 +1,115 @@
+package dratest
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/test/difftest"
+)
+
+// Calls returns the calls of the plugin "fake".
+func (r *Rig) Calls() (list []Call) {
+	r.T.Helper()
+	f, err := os.Open(filepath.Join(r.Dir, "calls"))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	difftest.Must(r.T, err)
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var c Call
+		difftest.Must(r.T, json.Unmarshal(s.Bytes(), &c))
+		list = append(list, c)
+	}
+	return list
+}
+
+// CallNames returns the calls as "ADD s1 net1".
+func (r *Rig) CallNames() (list []string) {
+	for _, c := range r.Calls() {
+		list = append(list, strings.Join([]string{c.Command, c.Sandbox, c.IfName}, " "))
+	}
+	return list
+}
+
+// Files returns the names of the files in a directory of the rig.
+func (r *Rig) Files(dir string) (names []string) {
+	entries, _ := os.ReadDir(filepath.Join(r.Dir, dir))
+	for _, e := range entries {
+		if e.Name() != "lock" {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// ExpectFiles checks the number of files in a directory of the rig.
+func (r *Rig) ExpectFiles(dir string, n int) {
+	r.T.Helper()
+	if got := r.Files(dir); len(got) != n {
+		r.T.Errorf("%s: got %q, want %d", dir, got, n)
+	}
+}
+
+// ExpectNothing checks that the plugins and the agent have left no files.
+func (r *Rig) ExpectNothing() {
+	r.T.Helper()
+	for _, dir := range []string{"there", "state", "cdi", "info", "dp", "cache"} {
+		r.ExpectFiles(dir, 0)
+	}
+}
+
+// ExpectInterfaces checks which interfaces of the plugin "fake" exist.
+func (r *Rig) ExpectInterfaces(names ...string) {
+	r.T.Helper()
+	difftest.Same(r.T, "there", r.Files("there"), names)
+}
+
+// ExpectPhase checks the number of attachments in a phase.
+func (r *Rig) ExpectPhase(phase string, n int) {
+	r.T.Helper()
+	if census := r.Agent.Census(); census.Phases[phase] != n {
+		r.T.Errorf("got %v, want %d %s", census, n, phase)
+	}
+}
+
+// ExpectCalls checks the number of plugin calls with a prefix.
+func (r *Rig) ExpectCalls(prefix string, n int) {
+	r.T.Helper()
+	if got := r.Plugins.Calls(prefix); got != n {
+		r.T.Errorf("%d calls %q, want %d: %q", got, prefix, n, r.Plugins.Started)
+	}
+}
+
+// Record returns the record of a claim.
+func (r *Rig) Record(uid string) state.Claim {
+	r.T.Helper()
+	var record state.Claim
+	difftest.Must(r.T, json.Unmarshal([]byte(difftest.Read(r.T, filepath.Join(r.Options.StateDir, uid+".json"))), &record))
+	return record
+}
+
+// Attachment returns the first attachment on record.
+func (r *Rig) Attachment(uid string) state.Attachment { return r.Record(uid).Attachments[0] }
+
+// Holders returns the holders of a device.
+func (r *Rig) Holders(id string) (list []string) {
+	r.T.Helper()
+	all, err := r.Options.Devices.Journal.Holders(journal.OfDevice, id)
+	difftest.Must(r.T, err)
+	for _, h := range all {
+		list = append(list, h.Name())
+	}
+	return list
+}
+
+// ExpectHolders checks that a device has exactly these holders.
+func (r *Rig) ExpectHolders(id string, holders ...string) {
+	r.T.Helper()
+	difftest.Same(r.T, "holders of "+id, r.Holders(id), holders)
+}

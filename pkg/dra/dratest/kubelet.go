@@ -1,0 +1,162 @@
+package dratest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/test/difftest"
+)
+
+// Driver is the name of the driver.
+const Driver = "cni.dra.networking.x-k8s.io"
+
+// APIServer returns a fake API server with these objects. mutate changes each ResourceSlice before it is stored.
+func APIServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Object) *fake.Clientset {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "node-uid"}}
+	client := fake.NewClientset(append(objects, node)...)
+	stored := func(action clienttesting.Action) (bool, runtime.Object, error) {
+		var slice *resourceapi.ResourceSlice
+		switch a := action.(type) {
+		case clienttesting.CreateActionImpl:
+			slice = a.GetObject().(*resourceapi.ResourceSlice)
+			slice.Name = slice.GenerateName + "1"
+		case clienttesting.UpdateActionImpl:
+			slice = a.GetObject().(*resourceapi.ResourceSlice)
+		}
+		if mutate != nil {
+			mutate(slice)
+		}
+		return false, nil, nil
+	}
+	client.PrependReactor("create", "resourceslices", stored)
+	client.PrependReactor("update", "resourceslices", stored)
+	return client
+}
+
+// StartKubelet starts the rig's agent as a DRA plugin until the test ends.
+func (r *Rig) StartKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
+	r.T.Helper()
+	agent, t := r.newAgent(), r.T
+	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
+		Node: "node1", Client: client, PluginDir: r.Dir, RegistrarDir: r.Dir, Limit: limit, Metadata: !r.NoMetadata,
+		Withdraw: r.Withdraw, Fatal: func(err error) { t.Error(err) },
+	})
+	difftest.Must(t, err)
+	r.run(agent, k.Stop)
+	return k
+}
+
+// PrepareByKubelet prepares claims through the kubelet's API and returns the responses by UID.
+func (r *Rig) PrepareByKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+	r.T.Helper()
+	all := r.AskToPrepare(claims...)
+	for uid, a := range all {
+		if a.GetError() != "" {
+			r.T.Fatalf("%s: %s", uid, a.Error)
+		}
+	}
+	return all
+}
+
+// AskToPrepare is PrepareByKubelet, but the responses may have errors.
+func (r *Rig) AskToPrepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+	r.T.Helper()
+	plugin, references := r.CallAsKubelet(claims)
+	answer, err := plugin.NodePrepareResources(r.T.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
+	difftest.Must(r.T, err)
+	return answer.Claims
+}
+
+// UnprepareByKubelet unprepares claims through the kubelet's API.
+func (r *Rig) UnprepareByKubelet(claims ...*resourceapi.ResourceClaim) {
+	r.T.Helper()
+	plugin, references := r.CallAsKubelet(claims)
+	answer, err := plugin.NodeUnprepareResources(r.T.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: references})
+	difftest.Must(r.T, err)
+	for uid, a := range answer.Claims {
+		difftest.Same(r.T, uid, a.GetError(), "")
+	}
+}
+
+// CallAsKubelet returns the plugin of the kubelet's API, and references to claims.
+func (r *Rig) CallAsKubelet(claims []*resourceapi.ResourceClaim) (plugin drapb.DRAPluginClient, references []*drapb.Claim) {
+	r.T.Helper()
+	for _, c := range claims {
+		references = append(references, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
+	}
+	return drapb.NewDRAPluginClient(Dial(r.T, filepath.Join(r.Dir, "dra.sock"))), references
+}
+
+// Dial connects to a socket until the test ends.
+func Dial(t testing.TB, socket string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}))
+	difftest.Must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// WaitDevices waits until exactly these devices are published.
+func WaitDevices(t *testing.T, client *fake.Clientset, want ...string) (all map[string]resourceapi.Device) {
+	t.Helper()
+	WaitUntil(t, func() string {
+		all = map[string]resourceapi.Device{}
+		list, err := client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
+		difftest.Must(t, err)
+		for _, s := range list.Items {
+			for _, d := range s.Spec.Devices {
+				all[d.Name] = d
+			}
+		}
+		return gocmp.Diff(want, slices.Sorted(maps.Keys(all)))
+	})
+	return all
+}
+
+// StartOffering starts the rig's agent as a DRA plugin that offers the devices of a node.
+func (r *Rig) StartOffering(client *fake.Clientset, n *Node) *dra.Agent {
+	r.T.Helper()
+	r.Options.DelMaxFailures = 2
+	r.Options.Devices.Inventory, r.Options.Devices.Finder = n.Inventory(), n.Finder()
+	r.StartKubelet(client, 0)
+	return r.Agent
+}
+
+// MetadataFile returns the path of the metadata of a claim's request r.
+func (r *Rig) MetadataFile(claim *resourceapi.ResourceClaim) string {
+	return filepath.Join(r.Dir, "dra-device-metadata", claim.Namespace+"_"+claim.Name, "r", "metadata.json")
+}
+
+// ReadMetadata decodes a claim's metadata with Kubernetes' reader. It returns the zero value if the claim has none.
+func (r *Rig) ReadMetadata(claim *resourceapi.ResourceClaim) (read metadataapi.DeviceMetadata) {
+	r.T.Helper()
+	text, err := os.ReadFile(r.MetadataFile(claim))
+	if !os.IsNotExist(err) {
+		difftest.Must(r.T, err, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &read))
+	}
+	return read
+}

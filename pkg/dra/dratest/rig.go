@@ -1,0 +1,296 @@
+// Package dratest has what tests of the driver share: a node with an agent whose kubelet, container runtime, API server,
+// CNI plugins and devices are simulated. Begin with [NewRig]. Most tests use [InBubble], where time is simulated too and
+// plugins have no processes.
+package dratest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
+	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/test/difftest"
+)
+
+// Rig is a node with an agent: its directories, and the calls to the API server.
+type Rig struct {
+	T       testing.TB
+	Dir     string
+	Options claim.Options
+	Agent   *dra.Agent
+	// Registry has the metrics of Agent.
+	Registry *prometheus.Registry
+	Stop     func()            // stops Agent
+	Reached  func(name string) // see claim.Options
+	// runtimeWaits is the container runtime's time limit for a call. The default of runtimes is 2 s; it is
+	// longer in tests with real time.
+	runtimeWaits time.Duration
+	Measured     bool // no instruments: see withLockCheck
+
+	Withdraw       bool // see dra.KubeletOptions
+	NoMetadata     bool
+	MetadataWriter claim.Metadata // by default the rig
+
+	Plugins *Plugins            // nil = plugins are processes
+	Kernel  *restoretest.Kernel // kernel of the devices; nil = no devices
+
+	mu           sync.Mutex
+	notices      []string // their reasons
+	reports      []status.Report
+	metadata     []kubeletplugin.Device
+	outsideCalls map[string]bool // see withLockCheck
+}
+
+// NewRig returns a rig that exists until the test ends. Its agent is not started.
+func NewRig(t testing.TB) *Rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dra-")
+	difftest.Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r := &Rig{T: t, Dir: dir, Options: Options(dir), runtimeWaits: 3 * time.Minute, Reached: func(string) {}}
+	r.MetadataWriter = r
+	r.Options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	r.Options.Devices.Lineage = NewNode(t, "mlx5-switchdev").Lineage
+	r.Options.Notify = func(n claim.Notice) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.notices = append(r.notices, n.Reason)
+	}
+	r.Options.Status = func(_ context.Context, report status.Report) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.reports = append(r.reports, report)
+		return nil
+	}
+	return r
+}
+
+// Options returns the options of an agent whose directories are below dir.
+func Options(dir string) claim.Options {
+	Check(os.MkdirAll(filepath.Join(dir, "netns"), 0o700))
+	Check(os.MkdirAll(filepath.Join(dir, "bin"), 0o700))
+	self, err := os.Executable()
+	Check(err)
+	if err := os.Symlink(self, filepath.Join(dir, "bin/fake")); !os.IsExist(err) {
+		Check(err)
+	}
+	return claim.Options{
+		Driver: Driver, Policy: cniconfig.Policy{Driver: Driver, Pool: "node1"},
+		Dirs: claim.Dirs{
+			StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
+			DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")},
+		},
+		Retries: claim.Retries{Sweep: 20 * time.Millisecond, DelMinRetryTime: 300 * time.Millisecond},
+		Gate:    "/opt/cni/bin/cni-dra-gate", BootID: "boot1", Netns: fileIsNetns, Unexposed: func(string, string) error { return nil },
+		Status: func(context.Context, status.Report) error { return nil }, Notify: func(claim.Notice) {},
+		Read: func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			return nil, errors.New("no API server")
+		},
+		List: func(context.Context, string) ([]resourceapi.ResourceClaim, error) {
+			return nil, errors.New("no API server")
+		},
+		Reached: func(string) {}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Devices: devices.Options{
+			DevicePluginDir: filepath.Join(dir, "dp"), Advertised: func(context.Context, string, string) (bool, error) { return false, nil },
+		}}
+}
+
+// fileIsNetns accepts any file as a network namespace, because creating a namespace needs root.
+func fileIsNetns(path string) error {
+	_, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return link.ErrNoNetns
+	}
+	return err
+}
+
+// Start stops the running agent, if any, and starts another, until the test ends.
+func (r *Rig) Start() *dra.Agent {
+	r.T.Helper()
+	r.Options.Reached = r.Reached
+	agent := r.newAgent()
+	agent.SetMetadata(r.MetadataWriter)
+	r.run(agent, func() {})
+	return agent
+}
+
+// newAgent stops the running agent, if any, and returns another one that does not run yet.
+func (r *Rig) newAgent() *dra.Agent {
+	r.T.Helper()
+	if r.Agent != nil {
+		r.Stop()
+	}
+	r.Registry = prometheus.NewRegistry()
+	r.Options.Metrics = r.Registry
+	if r.Measured {
+		agent, err := dra.New(r.Options)
+		difftest.Must(r.T, err)
+		return agent
+	}
+	var agent *dra.Agent
+	o := r.withLockCheck(func() {
+		if agent != nil {
+			NoError(r.T, agent.Check())  // takes the mutex of package claim
+			_ = agent.Node.OthersKnown() // takes the mutex of package devices
+		}
+	})
+	made, err := dra.New(o)
+	difftest.Must(r.T, err)
+	agent = made
+	return agent
+}
+
+// run runs an agent until the test ends or r.Stop is called. r.Stop first calls hangUp.
+func (r *Rig) run(agent *dra.Agent, hangUp func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); agent.Run(ctx) }()
+	r.Agent = agent
+	r.Stop = sync.OnceFunc(func() {
+		hangUp()
+		cancel()
+		<-done
+		difftest.Must(r.T, agent.Close())
+	})
+	r.T.Cleanup(r.Stop)
+}
+
+// UpdateRequestMetadata is the agent's writer of metadata.
+func (r *Rig) UpdateRequestMetadata(_ context.Context, _, _ string, _ types.UID, _ string, devices []kubeletplugin.Device) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.metadata = append(r.metadata, devices...)
+	return nil
+}
+
+// Metadata returns the metadata of networks, in the order in which the agent wrote it.
+func (r *Rig) Metadata() []kubeletplugin.Device {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.metadata)
+}
+
+// Notices returns the reasons of the agent's notices.
+func (r *Rig) Notices() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.notices)
+}
+
+// LastReport returns the last status that the agent sent.
+func (r *Rig) LastReport() status.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.reports) == 0 {
+		return status.Report{}
+	}
+	return r.reports[len(r.reports)-1]
+}
+
+// NoError is like difftest.Must, but does not end the test. Therefore any goroutine may call it.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// WaitUntil waits until differs returns "".
+func WaitUntil(t testing.TB, differs func() string) {
+	t.Helper()
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		switch diff := differs(); {
+		case diff == "":
+			return
+		case time.Now().After(end):
+			t.Fatal(diff)
+		}
+	}
+}
+
+// Samples returns the agent's metrics by name and labels. For a histogram it returns the count.
+func (r *Rig) Samples() map[string]float64 {
+	r.T.Helper()
+	families, err := r.Registry.Gather()
+	difftest.Must(r.T, err)
+	samples := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				name += fmt.Sprintf(" %s=%s", label.GetName(), label.GetValue())
+			}
+			samples[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return samples
+}
+
+// withLockCheck returns the rig's options, with functions that call locks first. locks takes both mutexes, so
+// the test hangs if the agent holds one of them during a read or a call.
+func (r *Rig) withLockCheck(locks func()) claim.Options {
+	ask := func(what string) {
+		locks()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.outsideCalls == nil {
+			r.outsideCalls = map[string]bool{}
+		}
+		r.outsideCalls[what] = true
+	}
+	// instrument makes each function of to ask first. live has the functions that it then calls: tests change them.
+	instrument := func(live, to any) {
+		now, fields := reflect.ValueOf(live).Elem(), reflect.ValueOf(to).Elem()
+		for n := range fields.NumField() {
+			name, field := fields.Type().Field(n).Name, fields.Field(n)
+			if field.Kind() != reflect.Func || field.IsNil() || name == "Waits" { // Waits reads only memory
+				continue
+			}
+			field.Set(reflect.MakeFunc(field.Type(), func(args []reflect.Value) []reflect.Value {
+				ask(name)
+				return now.Field(n).Call(args)
+			}))
+		}
+	}
+	o := r.Options
+	instrument(&r.Options, &o)
+	instrument(&r.Options.Devices, &o.Devices)
+	if node := o.Devices.Inventory; node != nil {
+		copied := *node
+		instrument(node, &copied)
+		o.Devices.Inventory = &copied
+	}
+	if j := o.Devices.Journal; j != nil {
+		gone := j.NetnsGone
+		j.NetnsGone = func(path string) (bool, error) { ask("netns, with the journal locked"); return gone(path) }
+	}
+	return o
+}
+
+// OutsideCalls returns the functions of the options that the agent has called, sorted.
+func (r *Rig) OutsideCalls() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.outsideCalls))
+}
