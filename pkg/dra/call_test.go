@@ -58,6 +58,15 @@ func (b brokenMetadata) UpdateRequestMetadata(_ context.Context, _, _ string, ui
 	return nil
 }
 
+// withDeviceNodes adds a request for device nodes to a claim.
+func withDeviceNodes(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	bare := dratest.DeviceClaim("", dratest.VF3, "")
+	claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
+	results := &claim.Status.Allocation.Devices.Results
+	*results = append(*results, bare.Status.Allocation.Devices.Results...)
+	return claim
+}
+
 // A pod has two claims, and something holds up the first.
 func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 	hang := func(command, _, ifName string) error {
@@ -78,10 +87,7 @@ func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 			return late(r)
 		}, ""},
 		"the same, with device nodes": {func(r *dratest.Rig) *resourceapi.ResourceClaim {
-			made, bare := late(r), dratest.DeviceClaim("u1", dratest.VF3, "")
-			made.Spec.Devices.Requests = append(made.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
-			results := &made.Status.Allocation.Devices.Results
-			*results = append(*results, bare.Status.Allocation.Devices.Results...)
+			made := withDeviceNodes(late(r))
 			r.AttachPod(made)
 			return made
 		}, "still in progress"},

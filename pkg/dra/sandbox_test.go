@@ -1,6 +1,7 @@
 package dra_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -57,6 +58,48 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 		}
 		r.EndAndUnprepare(sb, "u1")
 	})
+}
+
+// A sandbox waits for its other networks and device nodes only, whenever the worker adds or deletes a late network.
+func TestSandboxNeverWaitsForLateNetwork(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes string // the late ADD
+		bare  bool
+		hook  func(command, _, ifName string) error
+	}{
+		"added in the sweep while the API server does not answer": {"3m", false, nil},
+		"the same, with device nodes":                             {"3m", true, nil},
+		"its ADD fails and its DEL hangs, while another claim is being added": {"1ms", false, func(command, _, ifName string) error {
+			switch command + ifName {
+			case "ADDnet2":
+				return errors.New("no lease")
+			case "DELnet2":
+				time.Sleep(claim.PluginLimit)
+			case "ADDnet3":
+				time.Sleep(time.Second)
+			}
+			return nil
+		}},
+	} {
+		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			r.UseJournal("mlx5-switchdev", "")
+			r.Options.Sweep = 100 * time.Millisecond
+			r.Options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+				time.Sleep(300 * time.Millisecond)
+				return nil, errors.New("no answer")
+			}
+			r.Start()
+			r.Plugins.SetHook(test.hook)
+			made := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "late "+test.takes))
+			if test.bare {
+				made = withDeviceNodes(made)
+			}
+			r.Prepare(made, r.ClaimOf("b", "u2", "pod", dratest.Net("z", "net3", "")), r.ClaimOf("other", "u3", "other", dratest.Net("z", "net3", "")))
+			sb := r.RunSandbox("s1", "pod")
+			difftest.Must(t, r.CreateContainer(sb, "u1_x"), r.CreateContainer(sb, "u2_z"))
+			difftest.Says(t, r.CreateContainer(sb, "u1_y"), "unresolvable CDI device")
+		}))
+	}
 }
 
 // Device nodes and metadata need no network namespace.

@@ -3,6 +3,7 @@ package claim
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -14,7 +15,7 @@ import (
 // delete detaches attachments, in parallel. It is safe to repeat, because DEL of a deleted network succeeds.
 func (s *steps) delete(c *claim, indexes []int) {
 	record := c.record.Clone()
-	s.table.do(func() { c.gatesOpen = map[int]bool{} })
+	s.table.do(func() { maps.DeleteFunc(c.gatesOpen, func(n int, _ bool) bool { return slices.Contains(indexes, n) }) })
 	for _, n := range indexes {
 		record.Attachments[n].Phase = state.Deleting
 	}

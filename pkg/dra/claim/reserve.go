@@ -21,7 +21,12 @@ import (
 // read fails, the sandbox may start, because gates keep out the containers that use the claims. The next sweep reads the
 // claims again.
 func (e *Engine) checkClaims(ctx context.Context, sb *sandbox) error {
-	e.table.do(func() { e.table.addSandbox(sb) })
+	e.table.do(func() {
+		e.table.addSandbox(sb)
+		for _, c := range e.table.claimsOf(sb.Pod) {
+			c.gatesOpen = map[int]bool{} // the worker must check the gates again; from now on it may attach the claim
+		}
+	})
 	others := e.table.claimsWhere(func(c *claim) bool {
 		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
 	})

@@ -86,8 +86,7 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 		case c.forgotten:
 			return nil, c.unpreparedError()
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
-			list = append(list, c)
-			sb.awaited, c.gatesOpen = true, map[int]bool{} // the worker must check the gates again
+			list, sb.awaited = append(list, c), true
 			e.table.wakeNow(c)
 		}
 	}
