@@ -2,14 +2,20 @@ package dra_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
@@ -38,12 +44,9 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 		"by sriov-cni alone": {dratest.VF0, "sriov", func(r *dratest.Rig) {
 			difftest.Must(r.T, os.WriteFile(filepath.Join(r.Options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.Netns("s0")), 0o600))
 		}, []string{other + " (by sriov-cni)"}},
-		"shared master, exclusively to another pod": {dratest.PF, "macvlan", multus("other", "s0", dratest.ExclusiveLease(pfLease)), []string{other}},
-		"to the pod itself":                         {dratest.VF0, "sriov", multus("pod", "s1", dratest.ExclusiveLease(vfLease)), nil},
-		"to a deleted pod":                          {dratest.VF0, "sriov", multus("other", "s9", dratest.ExclusiveLease(vfLease)), nil},
-		"another device":                            {dratest.VF0, "sriov", multus("other", "s0", dratest.ExclusiveLease("pci-0000:03:00.4")), nil},
-		"shared master":                             {dratest.PF, "macvlan", multus("other", "s0", journal.DeviceLease{ID: pfLease, Mode: journal.Shared}), nil},
-		"no device":                                 {dratest.VF0, "sriov", func(*dratest.Rig) {}, nil},
+		"to the pod itself": {dratest.VF0, "sriov", multus("pod", "s1", dratest.ExclusiveLease(vfLease)), nil},
+		"to a deleted pod":  {dratest.VF0, "sriov", multus("other", "s9", dratest.ExclusiveLease(vfLease)), nil},
+		"no device":         {dratest.VF0, "sriov", func(*dratest.Rig) {}, nil},
 	} {
 		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			var told []claim.Notice
@@ -131,30 +134,6 @@ func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 	})
 }
 
-// The ports of a function share its RDMA devices and device nodes, so the claim of one port leases the function.
-func TestFunctionIsLeasedForPort(t *testing.T) {
-	const function, first, second, held = "pci-0000:3b:00.0", "pci-0000-3b-00-0", "devx-pci--0000-3a3b-3a00-2e0--p1", "is held by pod ns/other"
-	for name, port := range map[string]string{"first": first, "second": second} {
-		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
-			n := dratest.NewNode(t, "i40e")
-			n.Text, n.Rules = capturetest.Ports("mlx4_core", 2), "devices: [{ifNames: ["+map[string]string{first: "p1", second: "p2"}[port]+"], sharing: exclusive}]"
-			r.Options.Devices.Inventory, r.Options.Devices.Lineage, r.Options.Devices.Journal = n.Inventory(), n.Lineage, dratest.JournalIn(r.Dir, "boot1")
-			r.Start()
-			claim := dratest.DeviceClaim("u1", port, `"device":[],`+dratest.Network(`{"type":"x"}`))
-			r.Prepare(claim)
-			other := dratest.MultusEntry("other", "s0", r.Sandbox("s0", "other").Linux.Namespaces[1].Path, dratest.ExclusiveLease(function))
-			r.RecordMultus(other)
-			difftest.Says(t, r.RunPod(r.Sandbox("s1", "pod")), port+" (0000:3b:00.0) "+held)
-			difftest.Must(t, r.Options.Devices.Journal.Forget(other))
-			sb := r.RunSandbox("s2", "pod")
-			r.ExpectHolders(function, "claim ns/claim-u1")
-			difftest.As[*journal.HeldError](t, r.Options.Devices.Journal.Record(other, nil))
-			r.EndAndUnprepare(sb, "u1")
-			r.ExpectHolders(function)
-		}))
-	}
-}
-
 // A NIC that is not on a PCI bus has no lease, but only one claim at a time can have it. Its interface name may
 // have changed in a pod.
 func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
@@ -203,4 +182,81 @@ func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		r.ExpectNothing()
 	})
+}
+
+// The offer, Prepare and the start of a sandbox agree about a device while a pod of Multus, or a claim whose record cannot
+// be read, has it or a related device, alone or shared. The ports of a function have one lease, because they share its RDMA
+// devices and device nodes.
+func TestDeviceIsOfferedWhileItsLeaseIsFree(t *testing.T) {
+	ports, igb := capturetest.Ports("mlx4_core", 2), capturetest.Text(t, "igb-sriov")
+	for rules, text := range map[string][]byte{
+		"ifNames: [p1], sharing: exclusive": ports, "ifNames: [p2], sharing: exclusive": ports, "ifNames: [p1, p2], sharing: shared": ports,
+		"pciAddresses: ['0000:41:10.0'], sharing: exclusive": igb, "ifNames: [eth1], sharing: shared": igb,
+		"ifNames: [eth0], sharing: exclusive": capturetest.Text(t, "virtio-vm"),
+		`select: 'device.attributes["resource.kubernetes.io"].pciBusID == "0000:65:00.4"', sharing: exclusive`: capturetest.Text(t, "mlx5-vdpa"),
+	} {
+		t.Run(rules, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			n, j := dratest.NewNode(t, "i40e"), dratest.JournalIn(r.Dir, "boot1")
+			n.Text, n.Rules = text, "devices: [{"+rules+"}]"
+			r.Options.Devices.Inventory, r.Options.Devices.Lineage, r.Options.Devices.Journal = n.Inventory(), n.Lineage, j
+			difftest.Must(t, os.MkdirAll(r.Options.StateDir, 0o755))
+			difftest.Must(t, os.WriteFile(filepath.Join(r.Options.StateDir, "lost.json"), nil, 0o644))
+			r.Start()
+			host, err := n.Host()
+			difftest.Must(t, err)
+			devices, _, err := inventory.Read(host)
+			difftest.Must(t, err)
+			offered := inventory.PublishedIn(dratest.Survey(r.Agent))
+			for _, d := range devices {
+				as, is := offered[d.Name]
+				if !is {
+					continue
+				}
+				claim := dratest.DeviceClaim("u1", d.Name, `"device":[],`+dratest.Network(`{"type":"x"}`))
+				if inventory.Sharing(as) == inventory.Shared {
+					claim.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share"))
+				}
+				alone, err := journal.LeasesOf(host.Sys, journal.Exclusive, d.LeaseID())
+				difftest.Must(t, err)
+				entry := dratest.MultusEntry("other", "s0", dratest.NetnsOf(r.Sandbox("s0", "other")), alone...)
+				sb := r.AttachPod(claim)
+				difftest.As[*journal.HeldError](t, j.Free(entry))
+				r.EndPod(sb)
+				r.Unprepare("u1")
+				difftest.Must(t, j.Free(entry))
+				for _, other := range devices {
+					for _, mode := range []journal.SharingMode{journal.Exclusive, journal.Shared} {
+						entry.Leases, err = journal.LeasesOf(host.Sys, mode, other.LeaseID())
+						difftest.Must(t, err)
+						what := fmt.Sprintf("%s, while another has %s (%s)", d.Name, other.Name, mode)
+						agreeWhileHeld(r, what+" through Multus", claim, func() { r.RecordMultus(entry) }, func() error { return j.Forget(entry) })
+						lost := &journal.Claim{UID: "lost", Namespace: "ns", Name: "other", Leases: entry.Leases}
+						agreeWhileHeld(r, what+" by a claim", claim, func() { difftest.Must(t, j.Hold(lost)) }, func() error { return j.ReleaseIf("lost", func() error { return nil }) })
+					}
+				}
+			}
+		}))
+	}
+}
+
+// agreeWhileHeld checks that a claim's device is offered and prepared if and only if its pod can start, while ns/other holds
+// devices.
+func agreeWhileHeld(r *dratest.Rig, what string, claim *resourceapi.ResourceClaim, hold func(), end func() error) {
+	r.T.Helper()
+	r.Prepare(claim)
+	hold()
+	start := r.RunPod(r.Sandbox("s1", "pod"))
+	r.EndPod(r.Sandbox("s1", "pod"))
+	r.Unprepare("u1")
+	device, free := claim.Status.Allocation.Devices.Results[0].Device, start == nil
+	_, is := inventory.PublishedIn(dratest.Survey(r.Agent))[device]
+	offer, err := state.ReadOffer(r.Options.StateDir)
+	difftest.Must(r.T, err)
+	why := offer.Devices[slices.IndexFunc(offer.Devices, func(d state.Offered) bool { return d.Name == device })].Why
+	_, again := r.Agent.Prepare(r.T.Context(), claim)
+	r.Unprepare("u1")
+	if is != free || (again == nil) != free || !free && !(strings.Contains(why, "ns/other") && strings.Contains(start.Error(), device)) {
+		r.T.Errorf("%s: offered %v (%s); Prepare: %v; start: %v", what, is, why, again, start)
+	}
+	difftest.Must(r.T, end())
 }

@@ -92,8 +92,8 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 		return s, nil
 	}
 	var unknown, err error
-	if now.Others, unknown = n.others(ctx); some(refused) {
-		s, err = n.survey(now.Others, unknown)
+	if now.Others, now.Sharers, unknown = n.others(ctx); some(refused) {
+		s, err = n.survey(now.Others, now.Sharers, unknown)
 	}
 	if err == nil && some(exclusive) {
 		err = unknown

@@ -36,13 +36,13 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	if n.Inventory == nil {
 		return nil, true
 	}
-	others, unknown := n.others(ctx)
+	others, sharers, unknown := n.others(ctx)
 	if ctx.Err() != nil { // the answer of Others may be incomplete
 		return nil, false
 	}
 	wait := n.noteUnknown(unknown)
 	n.readLabels(ctx)
-	s, err := n.survey(others, unknown)
+	s, err := n.survey(others, sharers, unknown)
 	n.again.Reset(min(wait, s.wait))
 	if err != nil {
 		n.Log.Error("cannot read the node's devices: keeping the published ones", "error", err)
@@ -105,8 +105,8 @@ func (n *Node) rules() (inventory.Rules, error) {
 	return inventory.Rules{}, fmt.Errorf("%s: rules select nodes, but the labels of this Node object are not known yet", n.Inventory.File)
 }
 
-// survey reads the node. others and unknown are the results of [Node.others].
-func (n *Node) survey(others map[string]string, unknown error) (s survey, err error) {
+// survey reads the node. others, sharers and unknown are the results of [Node.others].
+func (n *Node) survey(others, sharers map[string]string, unknown error) (s survey, err error) {
 	before := n.held()
 	s.wait = never
 	rules, err := n.rules()
@@ -144,7 +144,7 @@ func (n *Node) survey(others map[string]string, unknown error) (s survey, err er
 		}
 	}
 	decisions := inventory.Decide(devices, rules, inventory.DecideInput{
-		Driver: n.Driver, Sharing: n.Sharing(), Ours: ours, Others: others, Unknown: unknown != nil,
+		Driver: n.Driver, Sharing: n.Sharing(), Ours: ours, Others: others, Sharers: sharers, Unknown: unknown != nil,
 	})
 	s = survey{
 		list: decisions, decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours),
@@ -181,27 +181,37 @@ func (n *Node) note(s *survey) {
 	}
 }
 
-// others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. If it returns an error, the
-// devices may be incomplete.
-func (n *Node) others(ctx context.Context) (map[string]string, error) {
+// others returns the devices that were allocated outside DRA, to one pod or shared: see [inventory.DecideInput]. A claim
+// without a readable record counts as outside DRA. If others returns an error, the devices may be incomplete.
+func (n *Node) others(ctx context.Context) (alone, shared map[string]string, unknown error) {
 	given, unknown := n.Inventory.Others(ctx)
-	all := map[string]string{}
-	maps.Copy(all, given)
+	alone, shared = map[string]string{}, map[string]string{}
+	maps.Copy(alone, given)
 	if n.Journal == nil {
-		return all, unknown
+		return alone, shared, unknown
+	}
+	onRecord := map[string]bool{}
+	for _, h := range n.claims.Holders() {
+		onRecord[h.Claim] = true
 	}
 	leased, err := n.Journal.Leased(journal.OfDevice)
 	unknown = errors.Join(unknown, err)
 	for _, id := range leased {
 		holders, err := n.Journal.Holders(journal.OfDevice, id)
 		if err != nil {
-			return all, errors.Join(unknown, err)
+			return alone, shared, errors.Join(unknown, err)
 		}
-		if len(holders) > 0 && holders[0].Mode == journal.Exclusive && holders[0].Entry != nil {
-			all[journal.DeviceName(id)] = holders[0].Name() + " has it"
+		for _, h := range holders {
+			switch {
+			case h.Claim != nil && onRecord[h.Claim.UID]:
+			case h.Mode == journal.Exclusive:
+				alone[journal.DeviceName(id)] = h.Name() + " has it"
+			default:
+				shared[journal.DeviceName(id)] = h.Name() + " shares its hardware"
+			}
 		}
 	}
-	return all, unknown
+	return alone, shared, unknown
 }
 
 // noteUnknown records why the devices allocated outside DRA cannot be determined; nil = they are known. It logs a new

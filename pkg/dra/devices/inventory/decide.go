@@ -17,7 +17,8 @@ type DecideInput struct {
 	Driver  string            // name of the DRA driver, for device.driver in CEL
 	Sharing bool              // the API server does not drop the field allowMultipleAllocations (true since Kubernetes 1.36)
 	Ours    Published         // devices that claims hold, as last published; these devices stay in the pool: see [Slices]
-	Others  map[string]string // holders outside DRA, by PCI address, auxiliary name or vDPA name
+	Others  map[string]string // holders outside DRA that have a device alone, by PCI address, auxiliary name or vDPA name
+	Sharers map[string]string // one of the holders outside DRA that share a device or its function, by [Device.LeaseID]
 	Unknown bool              // Others may be incomplete, so exclusive devices are tainted
 }
 
@@ -67,7 +68,7 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 			c.Why = c.Device.UsedByHost()
 		default:
 			if c.Why = s.against(c, on[c.Device.hardware()]); c.Why == "" && c.Sharing == Exclusive {
-				c.Why, c.unknown = tied[c.Device.Name], s.Unknown
+				c.Why, c.unknown = cmp.Or(tied[c.Device.Name], s.Sharers[c.Device.LeaseID()]), s.Unknown
 			}
 		}
 	}
@@ -92,7 +93,8 @@ func (s DecideInput) StillOffers(decisions []Decision, name string) bool {
 	if n < 0 || decisions[n].Why != "" {
 		return false
 	}
-	return decisions[n].Sharing != Exclusive || s.tied(decisions)[name] == "" && s.others(&decisions[n].Device) == ""
+	d := &decisions[n].Device
+	return s.others(d) == "" && (decisions[n].Sharing != Exclusive || s.tied(decisions)[name] == "" && s.Sharers[d.LeaseID()] == "")
 }
 
 // asOffered returns the device for which rules are checked. If a claim holds d exclusively, it is a copy of d with its
@@ -112,7 +114,7 @@ func (s DecideInput) asOffered(d *Device) *Device {
 	return &was
 }
 
-// others returns the holder of a device outside DRA, or "".
+// others returns the holder outside DRA that has a device alone, or "".
 func (s DecideInput) others(d *Device) string {
 	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA], s.Others[d.PortOf])
 }
@@ -235,6 +237,8 @@ func (s DecideInput) unshareable(c *Decision) string {
 		return "it has no interface that could be shared"
 	case d.Uplink != "" && !c.rule.names(d):
 		return fmt.Sprintf("the host needs it: %s; to share it, list it in ifNames or pciAddresses", d.Uplink)
+	case s.others(d) != "":
+		return s.others(d)
 	case !s.Sharing:
 		return "the API server cannot share devices, which needs Kubernetes 1.36"
 	}
