@@ -58,15 +58,6 @@ func (b brokenMetadata) UpdateRequestMetadata(_ context.Context, _, _ string, ui
 	return nil
 }
 
-// withDeviceNodes adds a request for device nodes to a claim.
-func withDeviceNodes(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
-	bare := dratest.DeviceClaim("", dratest.VF3, "")
-	claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
-	results := &claim.Status.Allocation.Devices.Results
-	*results = append(*results, bare.Status.Allocation.Devices.Results...)
-	return claim
-}
-
 // A pod has two claims, and something holds up the first.
 func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 	hang := func(command, _, ifName string) error {
@@ -87,7 +78,7 @@ func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 			return late(r)
 		}, ""},
 		"the same, with device nodes": {func(r *dratest.Rig) *resourceapi.ResourceClaim {
-			made := withDeviceNodes(late(r))
+			made := dratest.WithDeviceNodes(late(r))
 			r.AttachPod(made)
 			return made
 		}, "still in progress"},
@@ -128,40 +119,6 @@ func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 			difftest.Must(t, ended["u2"])
 			difftest.Says(t, ended["u1"], "still in progress")
 			time.Sleep(2 * claim.PluginLimit)
-		}))
-	}
-}
-
-// A claim by name changes its pod, and the next pod has the same interface name by a claim of its own.
-func TestInterfaceNameStaysUniqueWhenClaimChangesPod(t *testing.T) {
-	for name, then := range map[string]func(r *dratest.Rig, shared *resourceapi.ResourceClaim){
-		"at the start of a sandbox":    func(*dratest.Rig, *resourceapi.ResourceClaim) {},
-		"in the sweep":                 func(*dratest.Rig, *resourceapi.ResourceClaim) { time.Sleep(5 * time.Minute) },
-		"when the kubelet restarts":    func(r *dratest.Rig, shared *resourceapi.ResourceClaim) { r.Prepare(shared) },
-		"after a restart of the agent": func(r *dratest.Rig, _ *resourceapi.ResourceClaim) { startSynchronized(r); dratest.WaitIdle() },
-	} {
-		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
-			shared, own := r.ClaimOf("shared", "u1", "one", dratest.Net("x", "net1", "")), dratest.FromTemplate(r.ClaimOf("own", "u2", "two", dratest.Net("x", "net1", "")))
-			current := map[string]*resourceapi.ResourceClaim{"shared": shared, "own": own}
-			r.Options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-				return current[ref.Name], nil
-			}
-			startSynchronized(r)
-			r.Prepare(shared)
-			r.PrepareFails(r.ClaimOf("b", "u3", "one", dratest.Net("x", "net1", "")), `request "x": claim ns/shared already uses ifName "net1"; `+
-				"give each request a different ifName, by parameters in the claim that apply to this request only")
-			first := r.RunSandbox("s1", "one")
-			current["shared"] = reserveFor(r, shared, "two")
-			r.Prepare(own)
-			r.EndPod(first)
-			current["shared"].Status.ReservedFor = current["shared"].Status.ReservedFor[1:]
-			then(r, current["shared"])
-			second := r.Sandbox("s2", "two")
-			difftest.Says(t, r.RunPod(second), `request "x": claim ns/own already uses ifName "net1"`)
-			difftest.Equal(t, r.Plugins.Violations, []string(nil))
-			r.EndPod(second)
-			r.Unprepare("u2")
-			r.EndAndUnprepare(r.RunSandbox("s3", "two"), "u1")
 		}))
 	}
 }

@@ -2,11 +2,13 @@ package dra_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,9 +21,43 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
+
+// kubeletplugin logs an error if a stream is silent for 30 s. If a stream ends, the kubelet starts another after 5 s.
+func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		reports, done := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)
+		agent := &dra.Agent{Engine: &claim.Engine{Node: devices.New(devices.Options{}, nil)}}
+		k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
+		go func() { done <- k.WatchHealthStatus(ctx, reports) }()
+		began := time.Now()
+		for range 20 {
+			last := time.Now()
+			select {
+			case report := <-reports:
+				want := kubeletplugin.DeviceHealth{PoolName: "node1", DeviceName: "cni", Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now()}
+				difftest.Equal(t, report.Devices, []kubeletplugin.DeviceHealth{want})
+				if silent := time.Since(last); silent >= 30*time.Second-10*time.Second {
+					t.Errorf("silent for %v", silent)
+				}
+			case err := <-done:
+				t.Fatalf("the stream ended: %v", err)
+			case <-time.After(time.Hour):
+				t.Fatal("no report")
+			}
+		}
+		if took := time.Since(began); took < time.Minute {
+			t.Errorf("20 reports within %v", took)
+		}
+		cancel() // while no reader receives the next report
+		difftest.Must(t, <-done)
+	})
+}
 
 func TestNodePublishesSharedSoftwareDevice(t *testing.T) {
 	t.Parallel()
@@ -36,17 +72,6 @@ func TestNodePublishesSharedSoftwareDevice(t *testing.T) {
 			}}
 		}
 		difftest.Equal(t, dratest.WaitDevices(t, client, "cni")["cni"], want)
-	}
-}
-
-// dropSharingFields removes the fields that servers without DRAConsumableCapacity do not know.
-func dropSharingFields(slice *resourceapi.ResourceSlice) {
-	for n := range slice.Spec.Devices {
-		slice.Spec.Devices[n].AllowMultipleAllocations = nil
-		for name, c := range slice.Spec.Devices[n].Capacity {
-			c.RequestPolicy = nil
-			slice.Spec.Devices[n].Capacity[name] = c
-		}
 	}
 }
 

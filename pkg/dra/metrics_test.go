@@ -4,24 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
@@ -124,48 +115,4 @@ func TestDocumentationListsAllEventReasons(t *testing.T) {
 	for _, reason := range literals(t, `(?m)^\tNotice\w+ .*= "(\w+)"`, "claim/report.go") {
 		difftest.Contains(t, pages, "`"+reason+"`")
 	}
-}
-
-// Names have up to 253 characters, more than some fields of an Event.
-func TestNoticeBecomesEventOfPod(t *testing.T) {
-	for _, size := range []int{4, 253} {
-		synctest.Test(t, func(t *testing.T) {
-			client, pod, node := fake.NewClientset(), strings.Repeat("p", size), strings.Repeat("n", size)
-			post := dra.PostNotices(client, dratest.Driver, node, slog.New(slog.DiscardHandler))
-			post(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: pod, UID: "uid"}, Reason: claim.NoticeFailed, Text: strings.Repeat("é", 1000)})
-			dratest.WaitIdle()
-			list, err := client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
-			difftest.Must(t, err)
-			if len(list.Items) != 1 {
-				t.Fatalf("%d events", len(list.Items))
-			}
-			e := list.Items[0]
-			if e.Regarding.Name != pod || e.Regarding.UID != "uid" || e.Reason != claim.NoticeFailed || !complete(e) {
-				t.Errorf("got %+v", e)
-			}
-			if problems := validation.NameIsDNSSubdomain(e.GenerateName, true); len(e.Note) > 1024 || len(e.ReportingInstance) > 128 || problems != nil {
-				t.Errorf("%d characters: the API server refuses %+v: %q", size, e, problems)
-			}
-		})
-	}
-}
-
-// complete reports whether an Event has the fields that the API server requires.
-func complete(e eventsv1.Event) bool {
-	return !e.EventTime.IsZero() && e.ReportingController != "" && e.ReportingInstance != "" && e.Action != "" && e.Type == "Warning"
-}
-
-func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Start()
-		r.Plugins.Missing["fake"] = true
-		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
-		for n := range 10 { // one a minute
-			sb := r.Sandbox("s"+string(rune('0'+n)), "pod")
-			_ = r.RunPod(sb)
-			r.EndPod(sb)
-			time.Sleep(time.Minute)
-		}
-		difftest.Same(t, "notices in 10 minutes", len(r.Notices()), 2)
-	})
 }

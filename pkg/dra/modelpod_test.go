@@ -310,10 +310,7 @@ func (m *model) sharedClaim() *resourceapi.ResourceClaim {
 	if claim := m.claims["shared"]; claim != nil {
 		return claim.DeepCopy()
 	}
-	claim, bare := m.ClaimOf("shared", "shared", "", dratest.Net("x", "net9", "")), dratest.DeviceClaim("shared", dratest.VF3, "")
-	claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
-	results := &claim.Status.Allocation.Devices.Results
-	*results = append(*results, bare.Status.Allocation.Devices.Results...)
+	claim := dratest.WithDeviceNodes(m.ClaimOf("shared", "shared", "", dratest.Net("x", "net9", "")))
 	claim.Status.ReservedFor = nil
 	return claim
 }

@@ -2,13 +2,11 @@ package dra_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +16,6 @@ import (
 
 	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -173,47 +170,4 @@ func TestSandboxFailsIfDriverIsLostDuringCall(t *testing.T) {
 	cni.SetHook(nil)
 	close(answer)
 	difftest.Says(t, err, "failed to handle RunPodSandbox request: ttrpc: closed")
-}
-
-func TestADDBeyondRuntimeTimeoutFailsPodAndIsUndone(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Start()
-		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "10s"), dratest.Net("y", "net2", "")), r.ClaimOf("a", "u2", "quick", dratest.Net("x", "net1", "")))
-		slow, again := r.Sandbox("s1", "pod"), r.Sandbox("s2", "pod")
-		began := time.Now()
-		expect := func(err error, part string, after time.Duration) {
-			t.Helper()
-			if took := time.Since(began); err == nil || !strings.Contains(err.Error(), part) || took != after {
-				t.Errorf("after %v: %v", took, err)
-			}
-		}
-		expect(r.RunPod(slow), "raise plugin_request_timeout", 1700*time.Millisecond)
-		r.EndPod(slow)
-		expect(r.RunPod(again), "the CNI plugins of an earlier sandbox, s1, are still running", 1700*time.Millisecond)
-		difftest.Must(t, r.RunPod(r.Sandbox("s3", "quick")))
-		expect(errors.New("held up"), "held up", 1700*time.Millisecond)
-		time.Sleep(time.Minute)
-		difftest.Equal(t, r.Plugins.InterfaceNames(), []string{"s3 net1"})
-		r.ExpectPhase("Prepared", 2)
-		difftest.Equal(t, r.Notices(), []string{claim.NoticeLate, claim.NoticeFailed})
-	})
-}
-
-func TestStopWaitsForRunningPlugins(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		agent := r.Start()
-		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "1m")))
-		difftest.Says(t, r.RunPod(r.Sandbox("s1", "pod")), "plugin_request_timeout")
-		began := time.Now()
-		r.Stop()
-		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(r.Plugins.InterfaceNames()) > 0 || r.Plugins.Calls("DEL s1 net1") != 1 {
-			t.Errorf("stop took %v: %q", took, r.Plugins.Started)
-		}
-		difftest.Says(t, agent.Unprepare(t.Context(), "u1"), "the driver has stopped")
-		r.Start()
-		began = time.Now()
-		if r.Stop(); time.Since(began) > 0 {
-			t.Errorf("an agent that does nothing takes %v to end", time.Since(began))
-		}
-	})
 }

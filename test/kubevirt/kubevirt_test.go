@@ -47,8 +47,8 @@ func attributes(t *testing.T, file string) map[resourceapi.QualifiedName]resourc
 	return m.Requests[0].Devices[0].Attributes
 }
 
-// A test of pkg/dra compares the files in testdata with cni-dra-driver's. For the topology of a VM, KubeVirt takes the
-// NUMA node and the PCIe root from the same file (kubevirt/kubevirt issue 18817).
+// A test of pkg/dra/metadata compares the files in testdata with cni-dra-driver's. For the topology of a VM, KubeVirt
+// takes the NUMA node and the PCIe root from the same file (kubevirt/kubevirt issue 18817).
 func TestVirtLauncherFindsVFOfClaim(t *testing.T) {
 	all := attributes(t, "testdata/vf.json")
 	if node, root := all["resource.kubernetes.io/numaNode"].IntValue, all["resource.kubernetes.io/pcieRoot"].StringValue; node == nil || *node != 0 || root == nil || *root != "pci0000:00" {

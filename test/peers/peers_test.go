@@ -92,7 +92,7 @@ func lookalike(info *devinfo.Info) nadv1.DeviceInfo {
 	return is
 }
 
-// A test of pkg/dra compares cni-dra-driver's file with testdata. The paths are constants in Multus' library.
+// A test of pkg/dra/devices compares cni-dra-driver's file with testdata. The paths are constants in Multus' library.
 func TestMultusCopiesFileOfDriver(t *testing.T) {
 	if !withOwnRun(t) {
 		return

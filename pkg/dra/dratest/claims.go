@@ -106,6 +106,15 @@ func DeviceClaim(uid string, device, parameters string) *resourceapi.ResourceCla
 	return Allocated("claim-"+uid, uid, "pod", Request{Name: "r", Device: device, IfName: "net1", Parameters: parameters})
 }
 
+// WithDeviceNodes adds a request for the device nodes of VF3 to a claim.
+func WithDeviceNodes(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	bare := DeviceClaim("", VF3, "")
+	claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, bare.Spec.Devices.Requests...)
+	results := &claim.Status.Allocation.Devices.Results
+	*results = append(*results, bare.Status.Allocation.Devices.Results...)
+	return claim
+}
+
 // SetIfName replaces net1 in the configuration of a claim's first request.
 func SetIfName(claim *resourceapi.ResourceClaim, ifName string) {
 	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw

@@ -1,22 +1,18 @@
-package dra_test
+package devices_test
 
 import (
-	"context"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
-	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/dratest"
@@ -131,38 +127,6 @@ func TestDeviceInsidePodIsNotLost(t *testing.T) {
 		lost := inventory.PublishedIn(dratest.Survey(agent))[port[0]].Taints
 		difftest.Equal(t, lost, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: "NoExecute"}})
 		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{port[0]: "the node has lost it"})
-	})
-}
-
-// kubeletplugin logs an error if a stream is silent for 30 s. If a stream ends, the kubelet starts another after 5 s.
-func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		reports, done := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)
-		agent := &dra.Agent{Engine: &claim.Engine{Node: devices.New(devices.Options{}, nil)}}
-		k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
-		go func() { done <- k.WatchHealthStatus(ctx, reports) }()
-		began := time.Now()
-		for range 20 {
-			last := time.Now()
-			select {
-			case report := <-reports:
-				want := kubeletplugin.DeviceHealth{PoolName: "node1", DeviceName: "cni", Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now()}
-				difftest.Equal(t, report.Devices, []kubeletplugin.DeviceHealth{want})
-				if silent := time.Since(last); silent >= 30*time.Second-10*time.Second {
-					t.Errorf("silent for %v", silent)
-				}
-			case err := <-done:
-				t.Fatalf("the stream ended: %v", err)
-			case <-time.After(time.Hour):
-				t.Fatal("no report")
-			}
-		}
-		if took := time.Since(began); took < time.Minute {
-			t.Errorf("20 reports within %v", took)
-		}
-		cancel() // while no reader receives the next report
-		difftest.Must(t, <-done)
 	})
 }
 

@@ -1,4 +1,4 @@
-package dra_test
+package devices_test
 
 import (
 	"bytes"
@@ -18,6 +18,19 @@ import (
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/test/difftest"
 )
+
+func TestMain(m *testing.M) { dratest.Main(m) }
+
+// dropSharingFields removes the fields that servers without DRAConsumableCapacity do not know.
+func dropSharingFields(slice *resourceapi.ResourceSlice) {
+	for n := range slice.Spec.Devices {
+		slice.Spec.Devices[n].AllowMultipleAllocations = nil
+		for name, c := range slice.Spec.Devices[n].Capacity {
+			c.RequestPolicy = nil
+			slice.Spec.Devices[n].Capacity[name] = c
+		}
+	}
+}
 
 func TestRulesFollowLabelsOfNode(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {

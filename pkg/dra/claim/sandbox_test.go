@@ -1,4 +1,4 @@
-package dra_test
+package claim_test
 
 import (
 	"context"
@@ -19,6 +19,66 @@ import (
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
+
+func TestMain(m *testing.M) { dratest.Main(m) }
+
+func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Plugins.Missing["fake"] = true
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		for n := range 10 { // one a minute
+			sb := r.Sandbox("s"+string(rune('0'+n)), "pod")
+			_ = r.RunPod(sb)
+			r.EndPod(sb)
+			time.Sleep(time.Minute)
+		}
+		difftest.Same(t, "notices in 10 minutes", len(r.Notices()), 2)
+	})
+}
+
+func TestADDBeyondRuntimeTimeoutFailsPodAndIsUndone(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "10s"), dratest.Net("y", "net2", "")), r.ClaimOf("a", "u2", "quick", dratest.Net("x", "net1", "")))
+		slow, again := r.Sandbox("s1", "pod"), r.Sandbox("s2", "pod")
+		began := time.Now()
+		expect := func(err error, part string, after time.Duration) {
+			t.Helper()
+			if took := time.Since(began); err == nil || !strings.Contains(err.Error(), part) || took != after {
+				t.Errorf("after %v: %v", took, err)
+			}
+		}
+		expect(r.RunPod(slow), "raise plugin_request_timeout", 1700*time.Millisecond)
+		r.EndPod(slow)
+		expect(r.RunPod(again), "the CNI plugins of an earlier sandbox, s1, are still running", 1700*time.Millisecond)
+		difftest.Must(t, r.RunPod(r.Sandbox("s3", "quick")))
+		expect(errors.New("held up"), "held up", 1700*time.Millisecond)
+		time.Sleep(time.Minute)
+		difftest.Equal(t, r.Plugins.InterfaceNames(), []string{"s3 net1"})
+		r.ExpectPhase("Prepared", 2)
+		difftest.Equal(t, r.Notices(), []string{claim.NoticeLate, claim.NoticeFailed})
+	})
+}
+
+func TestStopWaitsForRunningPlugins(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		agent := r.Start()
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "1m")))
+		difftest.Says(t, r.RunPod(r.Sandbox("s1", "pod")), "plugin_request_timeout")
+		began := time.Now()
+		r.Stop()
+		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(r.Plugins.InterfaceNames()) > 0 || r.Plugins.Calls("DEL s1 net1") != 1 {
+			t.Errorf("stop took %v: %q", took, r.Plugins.Started)
+		}
+		difftest.Says(t, agent.Unprepare(t.Context(), "u1"), "the driver has stopped")
+		r.Start()
+		began = time.Now()
+		if r.Stop(); time.Since(began) > 0 {
+			t.Errorf("an agent that does nothing takes %v to end", time.Since(began))
+		}
+	})
+}
 
 func TestMissingPluginLeavesNoPendingDELAndNoLease(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
@@ -92,7 +152,7 @@ func TestSandboxNeverWaitsForLateNetwork(t *testing.T) {
 			r.Plugins.SetHook(test.hook)
 			made := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "late "+test.takes))
 			if test.bare {
-				made = withDeviceNodes(made)
+				made = dratest.WithDeviceNodes(made)
 			}
 			r.Prepare(made, r.ClaimOf("b", "u2", "pod", dratest.Net("z", "net3", "")), r.ClaimOf("other", "u3", "other", dratest.Net("z", "net3", "")))
 			sb := r.RunSandbox("s1", "pod")

@@ -1,4 +1,4 @@
-package dra_test
+package claim_test
 
 import (
 	"bytes"

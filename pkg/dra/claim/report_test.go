@@ -1,29 +1,20 @@
-package dra_test
+package claim_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
-	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
-	"sigs.k8s.io/yaml"
 
-	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/core/view"
-	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
@@ -154,100 +145,4 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 			difftest.Same(t, name+": the status is pending", r.Record("u1").StatusOwed, false)
 		})
 	}
-}
-
-// useAPI makes the agent use an API server, which accepts each status.
-func useAPI(r *dratest.Rig, client *fake.Clientset) {
-	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &resourceapi.ResourceClaim{}, nil
-	})
-	o := &r.Options
-	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
-	o.Read, o.List, o.Notify = dra.ReadClaim(client), dra.ListClaims(client), dra.PostNotices(client, dratest.Driver, "node1", o.Log)
-}
-
-// The driver watches its own slices. A claim from a template costs one GET and one PATCH. The driver sends no
-// requests while nothing happens on the node.
-func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
-	t.Parallel()
-	const claims = 10
-	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")
-	r.UsePlugins()
-	client := dratest.APIServer(nil)
-	useAPI(r, client)
-	var looks atomic.Int64
-	o := &r.Options
-	o.Devices.Inventory = n.Inventory()
-	o.Devices.Inventory.Times.Poll = 10 * time.Millisecond
-	netns := o.Netns
-	o.Netns = func(path string) error { looks.Add(1); return netns(path) }
-	r.StartKubelet(client, 0)
-	asked := func() map[string]int {
-		requests := map[string]int{}
-		for _, a := range client.Actions() {
-			requests[a.GetVerb()+" "+a.GetResource().Resource]++
-		}
-		return requests
-	}
-	difftest.Eventually(t, "the slices are published", func() bool { return asked()["create resourceslices"] == 2 })
-	for i := range claims {
-		name := fmt.Sprint("pod", i)
-		claim := dratest.FromTemplate(r.ClaimOf(name, name, name, dratest.Net("x", "net1", "")))
-		difftest.Must(t, client.Tracker().Add(claim))
-		r.PrepareByKubelet(claim)
-		difftest.Must(t, r.RunPod(r.Sandbox(name, name)))
-	}
-	difftest.Eventually(t, "each status is sent", func() bool { return asked()["patch resourceclaims"] >= claims })
-	before := looks.Load()
-	difftest.Eventually(t, "the worker has checked each claim many times", func() bool { return looks.Load() > before+20*claims })
-	expected := map[string]int{
-		"get nodes": 1, "list resourceslices": 1, "watch resourceslices": 1, "create resourceslices": 2,
-		"get resourceclaims": claims, "patch resourceclaims": claims,
-	}
-	difftest.Same(t, "requests", asked(), expected)
-}
-
-// An unused permission helps only an attacker. A missing one shows in a cluster.
-func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
-	t.Parallel()
-	made := dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`))
-	client := dratest.APIServer(nil, made)
-	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")
-	useAPI(r, client)
-	r.UsePlugins()
-	r.StartOffering(client, n)
-	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3)
-	n.Change(func() { n.Remove("enp3s0f0v2") }) // updates a slice
-	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF3)
-	_, err := r.Options.List(t.Context(), "ns")
-	difftest.Must(t, err)
-	_, err = dra.ReadLabels(client, "node1")(t.Context())
-	difftest.Must(t, err)
-	r.Options.Notify(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Reason: claim.NoticeFailed})
-	r.PrepareByKubelet(made)
-	difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
-	asked := func() map[string]bool {
-		requests := map[string]bool{}
-		for _, a := range client.Actions() {
-			requests[a.GetVerb()+" "+strings.TrimSuffix(a.GetResource().Resource+"/"+a.GetSubresource(), "/")] = true
-		}
-		return requests
-	}
-	difftest.Eventually(t, "the status and the Event are sent", func() bool { return asked()["patch resourceclaims/status"] && asked()["create events"] })
-	r.Stop()
-	r.Agent, r.Withdraw = nil, true
-	r.StartKubelet(client, 0)
-	difftest.Eventually(t, "the slices are removed", func() bool { return asked()["delete resourceslices"] })
-	allowed := map[string]bool{}
-	for _, document := range strings.Split(difftest.Read(t, "../../deploy/cni-dra-driver/rbac.yaml"), "\n---\n") {
-		var role rbacv1.ClusterRole
-		difftest.Must(t, yaml.Unmarshal([]byte(document), &role))
-		for _, rule := range role.Rules {
-			for _, verb := range rule.Verbs {
-				allowed[verb+" "+rule.Resources[0]] = true
-			}
-		}
-	}
-	delete(allowed, "associated-node:patch resourceclaims/driver") // the API server checks it when the driver patches a status
-	difftest.Same(t, "permissions", allowed, asked())
 }
