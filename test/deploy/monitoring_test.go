@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,14 +37,20 @@ func rules(t *testing.T) []rulefmt.Rule {
 
 // A dashboard contains the tested fields of Grafana's JSON.
 type dashboard struct {
-	Panels []struct {
-		ID      int
-		Title   string
-		GridPos struct{ X, Y, W, H int }
-		Targets []struct{ Expr string }
-	}
+	Panels     []panel
 	Templating struct{ List []struct{ Name string } }
 }
+
+type panel struct {
+	ID          int
+	Type, Title string
+	GridPos     struct{ X, Y, W, H int }
+	FieldConfig struct{ Defaults struct{ Unit string } }
+	Targets     []struct{ Expr, LegendFormat string }
+}
+
+// placeholder is a label in the format of a legend.
+var placeholder = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
 func grafana(t *testing.T) (d dashboard) {
 	t.Helper()
@@ -195,6 +202,27 @@ func TestDashboardPanelsDoNotOverlap(t *testing.T) {
 					t.Fatalf("%s is over %q, or too wide", p.Title, other)
 				}
 				taken[cell{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+// Grafana shows nothing for a label that the expression drops.
+func TestLegendsShowLabelsOfTheirExpressions(t *testing.T) {
+	parsed := expressions(t)
+	for _, p := range grafana(t).Panels {
+		for _, target := range p.Targets {
+			var sum *parser.AggregateExpr // the outermost one
+			parser.Inspect(parsed["panel "+p.Title+": "+target.Expr], func(node parser.Node, _ []parser.Node) error {
+				if found, ok := node.(*parser.AggregateExpr); ok && sum == nil {
+					sum = found
+				}
+				return nil
+			})
+			for _, label := range placeholder.FindAllStringSubmatch(target.LegendFormat, -1) {
+				if sum != nil && !slices.Contains(sum.Grouping, label[1]) {
+					t.Errorf("%s: the legend shows %s, the expression has %q", p.Title, label[1], sum.Grouping)
+				}
 			}
 		}
 	}
