@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +23,7 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -31,7 +37,8 @@ import (
 )
 
 // The test simulates the kubelet, the runtime and the plugins, with random faults, and restarts the driver now
-// and then. MODEL_SEED repeats a run. MODEL_TIME is the time to continue with new seeds ("make test-soak").
+// and then. MODEL_SEED repeats a run. MODEL_TIME is the time to continue with new seeds ("make test-soak"). MODEL_RECORD
+// writes the metrics of an hour before to this file, in the notation of promtool's tests.
 func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes half a minute")
@@ -90,6 +97,9 @@ const (
 	modelHours = 1
 )
 
+// recorded is the file for the metrics of an hour; "" = none.
+var recorded = os.Getenv("MODEL_RECORD")
+
 func runModel(t *testing.T, seed uint64) {
 	r, p := dratest.NewRig(t), dratest.NewPlugins()
 	r.Options.Exec, r.Options.Sweep, r.Options.DelMinRetryTime = p, 0, 0
@@ -113,11 +123,16 @@ func runModel(t *testing.T, seed uint64) {
 	goroutines := runtime.NumGoroutine()
 	var pods sync.WaitGroup
 	for n := range modelPods {
-		pods.Go(func() { m.pod(n) })
+		if recorded == "" || n > 1 { // the first two mostly wait for a third one's claim
+			pods.Go(func() { m.pod(n) })
+		}
 	}
 	pods.Go(m.multusPods)
 	pods.Go(m.hidePF)
 	pods.Go(func() { m.reroute(host) })
+	if recorded != "" {
+		difftest.Write(t, recorded, m.scrape(), 0o644)
+	}
 	for end := time.Now().Add(modelHours * time.Hour); time.Now().Before(end); {
 		time.Sleep(m.randomUpTo(5 * time.Minute))
 		m.kubeletRestarts()
@@ -208,6 +223,28 @@ func (m *model) synchronize() {
 	}
 	_, err := m.running.Synchronize(context.Background(), pods, nil)
 	difftest.Must(m.T, err)
+}
+
+// scrape returns the metrics of each minute of an hour that has faults from its 20th to its 30th minute.
+func (m *model) scrape() string {
+	series := map[string][]string{}
+	for minute := range 60 {
+		m.mu.Lock()
+		m.faults = minute >= 20 && minute < 30
+		m.mu.Unlock()
+		time.Sleep(time.Minute)
+		page := httptest.NewRecorder()
+		promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, sample := range regexp.MustCompile(`(?m)^(\w+(?:\{.*\})?) (\S+)$`).FindAllStringSubmatch(page.Body.String(), -1) {
+			missed := slices.Repeat([]string{"_"}, minute-len(series[sample[1]]))
+			series[sample[1]] = slices.Concat(series[sample[1]], missed, sample[2:])
+		}
+	}
+	var all strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(series)) {
+		fmt.Fprintln(&all, name, strings.Join(series[name], " "))
+	}
+	return all.String()
 }
 
 func (m *model) agentNow() *dra.Agent {

@@ -167,7 +167,11 @@ func (m *model) untilOffered(device string) {
 
 // behave returns how long the ADDs of a network take.
 func (m *model) behave() string {
-	return [...]string{"", "1ms", "300ms", "late 20s"}[m.randomUpTo(4)]
+	kinds := []string{"", "1ms", "300ms", "late 20s"}
+	if recorded != "" {
+		kinds = kinds[:3]
+	}
+	return kinds[m.randomUpTo(time.Duration(len(kinds)))]
 }
 
 // runSandboxes creates sandboxes until one starts. A sandbox that starts with the shared claim must be the only

@@ -25,10 +25,13 @@ func (s *set) At() storage.Series                { return s.list[s.next-1] }
 func (s *set) Err() error                        { return nil }
 func (s *set) Warnings() annotations.Annotations { return nil }
 
-// written parses series in the notation of promtool's tests, with one sample per minute.
+// written parses series in the notation of promtool's tests, with one sample per minute. # begins a comment.
 func written(t *testing.T, text string) (all []storage.Series) {
 	t.Helper()
 	for line := range strings.Lines(text) {
+		if line[0] == '#' {
+			continue
+		}
 		lset, values, err := parser.ParseSeriesDesc(strings.TrimSpace(line))
 		must(t, err)
 		var list []promql.FPoint
@@ -42,8 +45,8 @@ func written(t *testing.T, text string) (all []storage.Series) {
 	return all
 }
 
-// ask evaluates an expression with Prometheus' engine at a time after the first sample.
-func ask(t *testing.T, all []storage.Series, expr string, after time.Duration) promql.Vector {
+// ask evaluates an expression with Prometheus' engine in each minute between two times after the first sample.
+func ask(t *testing.T, all []storage.Series, expr string, from, to time.Duration) promql.Matrix {
 	t.Helper()
 	stored := &storage.MockQueryable{MockQuerier: &storage.MockQuerier{SelectMockFunction: func(_ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 		var found []storage.Series
@@ -55,15 +58,15 @@ func ask(t *testing.T, all []storage.Series, expr string, after time.Duration) p
 		return &set{list: found}
 	}}}
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1_000_000, Timeout: 5 * time.Minute})
-	query, err := engine.NewInstantQuery(t.Context(), stored, nil, expr, time.Unix(0, 0).Add(after))
+	query, err := engine.NewRangeQuery(t.Context(), stored, nil, expr, time.Unix(0, 0).Add(from), time.Unix(0, 0).Add(to), time.Minute)
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}
-	vector, err := query.Exec(t.Context()).Vector()
+	matrix, err := query.Exec(t.Context()).Matrix()
 	if err != nil {
 		t.Fatalf("%s: %v", expr, err)
 	}
-	return vector
+	return matrix
 }
 
 // fires returns the instances that an alert fires for at a time. Its expression must have been true in each minute of
@@ -75,16 +78,10 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 		if r.Alert != alert {
 			continue
 		}
-		held := map[string]int{}
 		minutes := int(time.Duration(r.For)/time.Minute) + 1
-		for minute := range minutes {
-			for _, s := range ask(t, all, r.Expr, after-time.Duration(minute)*time.Minute) {
-				held[s.Metric.Get("instance")]++
-			}
-		}
-		for instance, times := range held {
-			if times == minutes {
-				instances = append(instances, instance)
+		for _, s := range ask(t, all, r.Expr, after-time.Duration(r.For), after) {
+			if len(s.Floats) == minutes {
+				instances = append(instances, s.Metric.Get("instance"))
 			}
 		}
 	}

@@ -350,10 +350,7 @@ func TestValuesChangeManifests(t *testing.T) {
 			}
 		}
 	}
-	if *write {
-		must(t, os.WriteFile(file, []byte(now.String()), 0o644))
-	}
-	same(t, file+": if the difference is right, run go test -write", read(t, file), now.String())
+	generated(t, file, now.String())
 	made := template(t, "devinfo", `{metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)
 	if made["ConfigMap devinfo-dashboard"] == nil {
 		t.Error("without its label there is no dashboard")

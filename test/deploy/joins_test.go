@@ -48,6 +48,9 @@ func holder(t *testing.T, text string) (namespace, pod string) {
 	return found[0][1], found[0][2]
 }
 
+// variables of the dashboard, as for all nodes and namespaces.
+var variables = strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$namespace", ".*")
+
 // joins returns the documented expressions that join our metric with one of an exporter, by the exporter's metric.
 func joins(t *testing.T) map[string]string {
 	t.Helper()
@@ -60,7 +63,6 @@ func joins(t *testing.T) map[string]string {
 	for _, expr := range strings.Split(block(t, "promql", "devinfo_attachment_info"), "\n\n") {
 		add(expr, " in docs")
 	}
-	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$namespace", ".*")
 	for _, p := range grafana(t).Panels {
 		for _, target := range p.Targets {
 			add(variables.Replace(target.Expr), "")
@@ -77,9 +79,9 @@ func TestDocumentedJoinsFindPodOfDevice(t *testing.T) {
 	got := map[string]map[string]float64{}
 	for name, expr := range joins(t) {
 		got[name] = map[string]float64{}
-		for _, s := range ask(t, all, expr, 30*time.Minute) {
+		for _, s := range ask(t, all, expr, 30*time.Minute, 30*time.Minute) {
 			of := s.Metric.Get("namespace") + "/" + s.Metric.Get("pod") + "/" + s.Metric.Get("interface")
-			got[name][of] += s.F
+			got[name][of] += s.Floats[0].F
 		}
 	}
 	of := namespace + "/" + pod + "/net1"

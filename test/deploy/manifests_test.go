@@ -13,7 +13,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var write = flag.Bool("write", false, "write the manifests, as make generate does")
+var write = flag.Bool("write", false, "write the generated files, as make generate does")
+
+// generated compares a file with its generated text, or writes it.
+func generated(t *testing.T, path, text string) {
+	t.Helper()
+	if *write {
+		must(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	same(t, path+": if the difference is right, run make generate", read(t, path), text)
+}
 
 // manifests are the files below deploy/ that the chart generates from values.
 var manifests = []struct {
@@ -48,10 +57,7 @@ func TestManifestsAreGeneratedFromChart(t *testing.T) {
 			text := strings.TrimPrefix(strings.TrimSpace(made["devinfo/templates/"+template]), "---\n")
 			text = "# Made of deploy/charts/devinfo by \"make generate\".\n" + ofHelm.ReplaceAllString(text+"\n", "")
 			path := filepath.Join(root, name)
-			if *write {
-				must(t, os.WriteFile(path, []byte(text), 0o644))
-			}
-			same(t, name+": run make generate", read(t, path), text)
+			generated(t, path, text)
 		}
 	}
 }
@@ -66,13 +72,10 @@ func TestChartSchemaContainsNodeSchema(t *testing.T) {
 	has := read(t, path)
 	place := regexp.MustCompile(`(?s)\n    "node": \{.*?\n    \}`)
 	text := place.ReplaceAllLiteralString(has, node)
-	if *write {
-		must(t, os.WriteFile(path, []byte(text), 0o644))
-	}
+	generated(t, path, text)
 	if !place.MatchString(has) || !strings.Contains(node, `"stateDir"`) || !strings.Contains(has, defs) {
 		t.Errorf("no settings in the schema of the chart, or not the same $defs, or none in\n%s%s", node, defs)
 	}
-	same(t, "values.schema.json: run make generate", read(t, path), text)
 }
 
 // The comments of the values are their documentation, which Helm repositories show from README.md.
@@ -80,10 +83,7 @@ func TestReadmeContainsValues(t *testing.T) {
 	path := filepath.Join(chart, "README.md")
 	before, _, _ := strings.Cut(read(t, path), "```yaml\n")
 	text := before + "```yaml\n" + read(t, filepath.Join(chart, "values.yaml")) + "```\n"
-	if *write {
-		must(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	same(t, "README.md: run make generate", read(t, path), text)
+	generated(t, path, text)
 }
 
 // A directory that the settings name must be mounted. Otherwise the agent would see an empty journal, and replace or
