@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // A set iterates over series for the engine.
@@ -33,7 +35,7 @@ func written(t *testing.T, text string) (all []storage.Series) {
 			continue
 		}
 		lset, values, err := parser.ParseSeriesDesc(strings.TrimSpace(line))
-		must(t, err)
+		difftest.Must(t, err)
 		var list []promql.FPoint
 		for minute, v := range values {
 			if !v.Omitted {
@@ -90,12 +92,12 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 
 func TestAlertsFireForFailuresOnly(t *testing.T) {
 	text, err := os.ReadFile("testdata/alerts.txt")
-	must(t, err)
+	difftest.Must(t, err)
 	for _, c := range strings.Split(strings.TrimSpace(string(text)), "\n\n")[1:] { // the first one explains
 		title, series, _ := strings.Cut(c, "\n")
 		words := strings.Fields(title)
 		after, err := time.ParseDuration(words[1])
-		must(t, err)
+		difftest.Must(t, err)
 		if got := fires(t, words[0], series, after); strings.Join(got, " ") != strings.Trim(words[2], "-") {
 			t.Errorf("%s with %s: fires for %q", title, series, got)
 		}

@@ -23,6 +23,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func TestChartAndKustomizeCreateSameObjects(t *testing.T) {
@@ -50,7 +53,7 @@ func TestChartAndKustomizeCreateSameObjects(t *testing.T) {
 			}
 			want := kustomizeHere(t, map[string]string{"kustomization.yaml": kustomization})
 			delete(want, "Namespace "+base) // Helm's users create it
-			same(t, "objects of Helm, beside those of kustomize", plain(template(t, base, values)), want, unordered)
+			difftest.Same(t, "objects of Helm, beside those of kustomize", plain(template(t, base, values)), want, unordered)
 		})
 	}
 }
@@ -58,12 +61,12 @@ func TestChartAndKustomizeCreateSameObjects(t *testing.T) {
 // The component's comment shows the patch that does what dra.allowClaimConfig does.
 func TestAdmissionPolicyAllowsPluginsOfValues(t *testing.T) {
 	const component = "cni-dra-driver/components/admission-policy"
-	_, patch, _ := strings.Cut(read(t, filepath.Join(root, component, "kustomization.yaml")), "#   patches:\n")
+	_, patch, _ := strings.Cut(difftest.Read(t, filepath.Join(root, component, "kustomization.yaml")), "#   patches:\n")
 	patch, _, _ = strings.Cut("patches:\n"+strings.ReplaceAll(patch, "#   ", ""), "apiVersion")
 	want := kustomizeHere(t, map[string]string{"kustomization.yaml": "resources: [../deploy/cni-dra-driver]\ncomponents: [../deploy/" + component + "]\n" + patch})
 	got := plain(template(t, "cni-dra-driver", `{dra: {enabled: true, admissionPolicy: true, allowClaimConfig: [macvlan, host-local]}}`))
 	const policy = "ValidatingAdmissionPolicy cni-dra-driver-parameters"
-	same(t, policy, got[policy], want[policy])
+	difftest.Same(t, policy, got[policy], want[policy])
 }
 
 // plain removes the labels of a Helm release, and the pod of "helm test".
@@ -97,13 +100,13 @@ func TestChartAndKustomizeCreateSameObjectsWithDevices(t *testing.T) {
 			t.Fatalf("%s makes no ConfigMap", what)
 		}
 		var content any
-		must(t, yaml.UnmarshalStrict([]byte(data["devices.yaml"].(string)), &content))
+		difftest.Must(t, yaml.UnmarshalStrict([]byte(data["devices.yaml"].(string)), &content))
 		data["devices.yaml"] = content
 	}
 	delete(got["ConfigMap cni-dra-driver-devices"]["metadata"].(map[string]any), "labels")
 	pods := got["DaemonSet cni-dra-driver"]["spec"].(map[string]any)["template"].(map[string]any)["metadata"].(map[string]any)
 	delete(pods, "annotations") // Helm adds the rules' checksum, and kustomize a suffix to the ConfigMap
-	same(t, "objects of Helm, beside those of kustomize", got, want, unordered)
+	difftest.Same(t, "objects of Helm, beside those of kustomize", got, want, unordered)
 	if len(want) != len(kustomize(t, "cni-dra-driver")) { // Helm adds a ConfigMap, but not the Namespace
 		t.Errorf("%d objects", len(want))
 	}
@@ -112,7 +115,7 @@ func TestChartAndKustomizeCreateSameObjectsWithDevices(t *testing.T) {
 // devicesKustomization returns the documented values and kustomization for the node's own devices.
 func devicesKustomization(t *testing.T) (values, kustomization string) {
 	t.Helper()
-	return block(t, "yaml", "dra:\n  enabled: true\n  devices:\n"), block(t, "yaml", "name: cni-dra-driver-devices\n")
+	return difftest.Block(t, docs, "yaml", "dra:\n  enabled: true\n  devices:\n"), difftest.Block(t, docs, "yaml", "name: cni-dra-driver-devices\n")
 }
 
 // The driver reads the rules when it starts, so a change must replace its pods.
@@ -156,16 +159,16 @@ func TestChangedRuleReplacesDriverPods(t *testing.T) {
 func kustomizeHere(t *testing.T, files map[string]string) objects {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	difftest.Must(t, err)
 	from, err := filepath.Abs(root)
-	must(t, err)
+	difftest.Must(t, err)
 	deploy, err := filepath.Rel(dir, from)
-	must(t, err)
+	difftest.Must(t, err)
 	for name, text := range files {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, "../deploy", deploy)), 0o600))
+		difftest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.ReplaceAll(text, "../deploy", deploy)), 0o600))
 	}
 	back, err := filepath.Rel(from, dir)
-	must(t, err)
+	difftest.Must(t, err)
 	return kustomize(t, back)
 }
 
@@ -182,7 +185,7 @@ func TestMetricsListenOnNodeAddressOnlyIfEnabled(t *testing.T) {
 				t.Errorf("%s%s: %v, %v", name, values, c.Ports, c.Env)
 			}
 			text, err := yaml.Marshal(got["PodMonitor "+name])
-			must(t, err)
+			difftest.Must(t, err)
 			if given := strings.Contains(values, "podMonitor"); strings.Contains(string(text), "release: prometheus\n") != given || strings.Contains(string(text), "interval: 15s\n") != given {
 				t.Errorf("%s%s:\n%s", name, values, text)
 			}
@@ -215,7 +218,7 @@ func TestAlertsMatchAgentsWithAnyReleaseName(t *testing.T) {
 func agentArgs(t *testing.T, values string) string {
 	t.Helper()
 	text, err := yaml.Marshal(template(t, "devinfo", values)["DaemonSet devinfo-agent"])
-	must(t, err)
+	difftest.Must(t, err)
 	return string(text)
 }
 
@@ -263,7 +266,7 @@ func TestClaimsNeedTheirAPI(t *testing.T) {
 func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 	const all = `{kubeletRootDir: /data/kubelet, agent: {inject: false, uninstall: true, missingInfo: reject, namespaces: [a], excludeNamespaces: [b]%s},
 		dra: {enabled: true, uninstall: true, devices: [{sharing: shared, ifNames: [a]}], allowClaimConfig: [macvlan], numaNode: list%s}}`
-	helpers := read(t, filepath.Join(chart, "templates/_helpers.tpl"))
+	helpers := difftest.Read(t, filepath.Join(chart, "templates/_helpers.tpl"))
 	listed, set := map[string]bool{}, map[string]bool{}
 	for _, found := range regexp.MustCompile(`"(--[a-z-]+)" "`).FindAllStringSubmatch(helpers, -1) {
 		listed[found[1]] = true
@@ -283,7 +286,7 @@ func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 			}
 		}
 	}
-	same(t, "arguments in the list, beside those that the chart sets", listed, set)
+	difftest.Same(t, "arguments in the list, beside those that the chart sets", listed, set)
 }
 
 // If the kubelet has another directory, devinfoctl and "clear" need the path of the driver's state in the driver's
@@ -307,9 +310,8 @@ func TestDriverPodHasVariableWithStateDirectory(t *testing.T) {
 var place = regexp.MustCompile(`at '[^']*': (invalid propertyName)|execution error at \([^)]*\): `)
 
 // Each line of the file has values. The lines below it are the error, or what the values add to the manifests and remove
-// from them. -write records them.
+// from them. -update records them.
 func TestValuesChangeManifests(t *testing.T) {
-	const file = "testdata/values.txt"
 	lines := func(values string) (list []string) {
 		texts, err := render(t, "devinfo", values)
 		if err != nil {
@@ -323,34 +325,25 @@ func TestValuesChangeManifests(t *testing.T) {
 		return list
 	}
 	standard := lines("")
-	var now strings.Builder
-	for values := range strings.Lines(read(t, file)) {
-		if strings.HasPrefix(values, "  ") {
-			continue
-		}
-		now.WriteString(values)
-		if strings.HasPrefix(values, "#") {
-			continue
-		}
-		left := map[string]int{}
+	goldentest.Lines(t, "testdata/values.txt", func(values string) (changes []string) {
+		left, made := map[string]int{}, lines(values)
+		refused := slices.ContainsFunc(made, func(line string) bool { return strings.HasPrefix(line, "refused: ") })
 		for _, line := range standard {
 			left[line]++
 		}
-		made := lines(values)
-		refused := slices.ContainsFunc(made, func(line string) bool { return strings.HasPrefix(line, "refused: ") })
 		for _, line := range made {
 			if left[line]--; left[line] < 0 || refused {
-				fmt.Fprintf(&now, "  + %s\n", line)
+				changes = append(changes, "+ "+line)
 			}
 		}
 		for _, line := range standard {
 			if left[line] > 0 && !refused {
 				left[line]--
-				fmt.Fprintf(&now, "  - %s\n", line)
+				changes = append(changes, "- "+line)
 			}
 		}
-	}
-	generated(t, file, now.String())
+		return changes
+	})
 	made := template(t, "devinfo", `{metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)
 	if made["ConfigMap devinfo-dashboard"] == nil {
 		t.Error("without its label there is no dashboard")
@@ -361,14 +354,14 @@ func TestValuesChangeManifests(t *testing.T) {
 func TestChartCanBeConditionalDependency(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
 		of, err := loader.Load(chart)
-		must(t, err)
+		difftest.Must(t, err)
 		umbrella := &v2.Chart{Metadata: &v2.Metadata{
 			APIVersion: "v2", Name: "net", Version: "1.0.0",
 			Dependencies: []*v2.Dependency{{Name: "devinfo", Version: "0.x", Condition: "devinfo.enabled"}},
 		}}
 		umbrella.SetDependencies(of)
 		given := map[string]any{"devinfo": map[string]any{"enabled": enabled, "image": map[string]any{"registry": "r"}}}
-		must(t, v2util.ProcessDependencies(umbrella, given))
+		difftest.Must(t, v2util.ProcessDependencies(umbrella, given))
 		all, err := util.ToRenderValues(umbrella, given, common.ReleaseOptions{Name: "net", Namespace: "x", IsInstall: true}, nil)
 		if err != nil {
 			t.Errorf("enabled: %t: %v", enabled, err)
@@ -393,17 +386,12 @@ func TestHelmLintReportsNoProblem(t *testing.T) {
 }
 
 func TestDocumentedValuesExist(t *testing.T) {
-	text := read(t, filepath.Join(chart, "values.yaml"))
+	text := difftest.Read(t, filepath.Join(chart, "values.yaml"))
 	var values map[string]any
-	must(t, yaml.Unmarshal([]byte(text), &values))
-	pages, err := filepath.Glob("../../docs/*.md")
-	must(t, err)
-	more, err := filepath.Glob("../../docs/*/*.md")
-	must(t, err)
+	difftest.Must(t, yaml.Unmarshal([]byte(text), &values))
 	seen := 0
-	for _, path := range append(append(pages, more...), "../../README.md", filepath.Join(chart, "README.md"), filepath.Join(chart, "templates/_helpers.tpl"), filepath.Join(chart, "templates/NOTES.txt")) {
-		page := read(t, path)
-		for _, set := range regexp.MustCompile(`--set[ =]([^ `+"`"+`"\n]+)`).FindAllStringSubmatch(page, -1) {
+	for _, path := range difftest.Files(t, docs, "../../README.md", chart+"/README.md", chart+"/templates/_helpers.tpl", chart+"/templates/NOTES.txt") {
+		for _, set := range regexp.MustCompile(`--set[ =]([^ `+"`"+`"\n]+)`).FindAllStringSubmatch(difftest.Read(t, path), -1) {
 			for _, assignment := range strings.Split(set[1], ",") {
 				name, _, _ := strings.Cut(assignment, "=")
 				var in any = values
@@ -424,12 +412,12 @@ func TestDocumentedValuesExist(t *testing.T) {
 }
 
 func TestDocumentedKustomizationAndValuesCanBeApplied(t *testing.T) {
-	made := kustomizeHere(t, map[string]string{"kustomization.yaml": block(t, "yaml", "newName: registry.example.com/net/devinfo-agent")})
+	made := kustomizeHere(t, map[string]string{"kustomization.yaml": difftest.Block(t, docs, "yaml", "newName: registry.example.com/net/devinfo-agent")})
 	if image := made.daemonSets(t)["devinfo-agent"].Spec.Template.Spec.Containers[0].Image; image != "registry.example.com/net/devinfo-agent:v0.1.0" {
 		t.Errorf("image %s", image)
 	}
 	seen := 0
-	for _, values := range blocks(t, "yaml") {
+	for _, values := range difftest.Blocks(t, docs, "yaml") {
 		if strings.HasPrefix(values, "agent:\n") {
 			if seen++; template(t, "devinfo", values)["ConfigMap devinfo-settings"] == nil {
 				t.Errorf("no settings from\n%s", values)
@@ -452,8 +440,8 @@ func TestUninstallValueUninstallsOnEveryNode(t *testing.T) {
 		before.Spec.Template.Spec.Containers[0].Command = []string{"/" + program, "--uninstall", "--keep-running"}
 		none, all := intstr.FromInt32(0), intstr.FromString("100%")
 		before.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: "RollingUpdate", RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &none, MaxUnavailable: &all}}
-		same(t, "the "+program+" that uninstalls", after, before)
-		flags := read(t, "../../cmd/"+program+"/flags.go")
+		difftest.Same(t, "the "+program+" that uninstalls", after, before)
+		flags := difftest.Read(t, "../../cmd/"+program+"/flags.go")
 		for _, flag := range after.Spec.Template.Spec.Containers[0].Command[1:] {
 			if !strings.Contains(flags, `"`+flag[2:]+`"`) {
 				t.Errorf("%s has no flag %s", program, flag)

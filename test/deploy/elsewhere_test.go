@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // elsewhere returns the manifests of deploy/ in another namespace and with other names, as a GitOps repository may
@@ -23,7 +25,7 @@ const (
 
 // kustomize fails for two namespaces with the same name, so the documentation removes one.
 func TestBothAgentsCanShareOneNamespace(t *testing.T) {
-	made := elsewhere(t, "resources: [../deploy/devinfo, ../deploy/cni-dra-driver]\n"+block(t, "yaml", "$patch: delete"))
+	made := elsewhere(t, "resources: [../deploy/devinfo, ../deploy/cni-dra-driver]\n"+difftest.Block(t, docs, "yaml", "$patch: delete"))
 	if made["Namespace x"] == nil || made["DaemonSet y-devinfo-agent-z"] == nil || made["DaemonSet y-cni-dra-driver-z"] == nil {
 		t.Error(slices.Sorted(maps.Keys(made)))
 	}
@@ -36,7 +38,7 @@ func TestNoTextContainsNamespace(t *testing.T) {
 	for _, of := range []string{openshift, driver} {
 		for name, object := range elsewhere(t, of) {
 			text, err := json.Marshal(object)
-			must(t, err)
+			difftest.Must(t, err)
 			if found := ours.Find(text); found != nil {
 				t.Errorf("%s has %s", name, found)
 			}
@@ -62,7 +64,7 @@ func TestPolicyAppliesToDriverWithAnyNameAndNamespace(t *testing.T) {
 				}
 			case "ValidatingAdmissionPolicy":
 				text, err := json.Marshal(spec["matchConditions"])
-				must(t, err)
+				difftest.Must(t, err)
 				conditions = string(text)
 			case "ClusterRoleBinding":
 				subject := object["subjects"].([]any)[0].(map[string]any)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/storage"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // exporters are metrics of sriov-network-metrics-exporter and node_exporter on a node with the VFs of
@@ -60,7 +62,7 @@ func joins(t *testing.T) map[string]string {
 			found[name+where] = expr
 		}
 	}
-	for _, expr := range strings.Split(block(t, "promql", "devinfo_attachment_info"), "\n\n") {
+	for _, expr := range strings.Split(difftest.Block(t, docs, "promql", "devinfo_attachment_info"), "\n\n") {
 		add(expr, " in docs")
 	}
 	for _, p := range grafana(t).Panels {
@@ -72,7 +74,7 @@ func joins(t *testing.T) map[string]string {
 }
 
 func TestDocumentedJoinsFindPodOfDevice(t *testing.T) {
-	text := read(t, "testdata/metrics.txt") // output of /metrics of an agent in a cluster
+	text := difftest.Read(t, "testdata/metrics.txt") // output of /metrics of an agent in a cluster
 	namespace, pod := holder(t, text)
 	// On the other node no pod has the VF with this address.
 	all := append(scraped(t, "worker-1", attachment.FindAllString(text, -1)), scraped(t, "worker-2", nil)...)
@@ -92,5 +94,5 @@ func TestDocumentedJoinsFindPodOfDevice(t *testing.T) {
 		"node_infiniband_port_data_received_bytes_total": {of: 30},
 		"node_network_receive_drop_total":                {of: 2},
 	}
-	same(t, "joins", got, want)
+	difftest.Same(t, "joins", got, want)
 }

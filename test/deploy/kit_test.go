@@ -3,79 +3,30 @@
 package deploy
 
 import (
-	"errors"
-	"io/fs"
+	"cmp"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 const (
 	root  = "../../deploy"
 	chart = root + "/charts/devinfo"
+	docs  = "../../docs"
 )
-
-func must(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// same reports the differences of two values as an error.
-func same(t *testing.T, what string, got, want any, options ...cmp.Option) {
-	t.Helper()
-	if diff := cmp.Diff(want, got, options...); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	must(t, err)
-	return string(text)
-}
-
-// blocks returns the code blocks of a language in the documentation.
-func blocks(t *testing.T, language string) (list []string) {
-	t.Helper()
-	must(t, filepath.WalkDir("../../docs", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".md" {
-			return err
-		}
-		for n, part := range strings.Split(read(t, path), "```") {
-			if block, ok := strings.CutPrefix(part, language+"\n"); ok && n%2 == 1 {
-				list = append(list, block)
-			}
-		}
-		return nil
-	}))
-	return list
-}
-
-// block returns the first code block that contains a text.
-func block(t *testing.T, language, text string) string {
-	t.Helper()
-	list := blocks(t, language)
-	n := slices.IndexFunc(list, func(block string) bool { return strings.Contains(block, text) })
-	if n < 0 {
-		t.Fatalf("the documentation has no block of %s with %q", language, text)
-	}
-	return list[n]
-}
 
 // objects are parsed manifests by kind and name.
 type objects map[string]map[string]any
@@ -91,12 +42,8 @@ func (o objects) add(t *testing.T, stream string) {
 		if object == nil { // comments
 			continue
 		}
-		meta, _ := object["metadata"].(map[string]any)
-		name, _ := meta["name"].(string)
-		if name == "" {
-			name, _ = meta["generateName"].(string)
-		}
-		kind, _ := object["kind"].(string)
+		u := unstructured.Unstructured{Object: object}
+		kind, name := u.GetKind(), cmp.Or(u.GetName(), u.GetGenerateName())
 		if kind == "" || name == "" || o[kind+" "+name] != nil {
 			t.Fatalf("no kind or name, or there twice:\n%s", document)
 		}
@@ -108,9 +55,9 @@ func (o objects) add(t *testing.T, stream string) {
 func kustomize(t *testing.T, dir string) objects {
 	t.Helper()
 	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(root, dir))
-	must(t, err)
+	difftest.Must(t, err)
 	text, err := made.AsYaml()
-	must(t, err)
+	difftest.Must(t, err)
 	list := objects{}
 	list.add(t, string(text))
 	return list
@@ -120,7 +67,7 @@ func kustomize(t *testing.T, dir string) objects {
 func template(t *testing.T, namespace, values string) objects {
 	t.Helper()
 	texts, err := render(t, namespace, values)
-	must(t, err)
+	difftest.Must(t, err)
 	list := objects{}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		if strings.HasSuffix(name, ".yaml") {
@@ -140,9 +87,9 @@ func render(t *testing.T, namespace, values string) (map[string]string, error) {
 func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string) (map[string]string, error) {
 	t.Helper()
 	c, err := loader.Load(chart)
-	must(t, err)
+	difftest.Must(t, err)
 	var given map[string]any
-	must(t, yaml.UnmarshalStrict([]byte(values), &given))
+	difftest.Must(t, yaml.UnmarshalStrict([]byte(values), &given))
 	if given == nil {
 		given = map[string]any{}
 	}
@@ -160,6 +107,6 @@ func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string)
 func file(t *testing.T, name string) objects {
 	t.Helper()
 	list := objects{}
-	list.add(t, read(t, filepath.Join(root, name)))
+	list.add(t, difftest.Read(t, filepath.Join(root, name)))
 	return list
 }

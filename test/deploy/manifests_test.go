@@ -1,8 +1,6 @@
 package deploy
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,18 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
-
-var write = flag.Bool("write", false, "write the generated files, as make generate does")
-
-// generated compares a file with its generated text, or writes it.
-func generated(t *testing.T, path, text string) {
-	t.Helper()
-	if *write {
-		must(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	same(t, path+": if the difference is right, run make generate", read(t, path), text)
-}
 
 // manifests are the files below deploy/ that the chart generates from values.
 var manifests = []struct {
@@ -52,27 +42,26 @@ var ofHelm = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/(man
 func TestManifestsAreGeneratedFromChart(t *testing.T) {
 	for _, m := range manifests {
 		made, err := render(t, m.namespace, m.values)
-		must(t, err)
+		difftest.Must(t, err)
 		for template, name := range m.files {
 			text := strings.TrimPrefix(strings.TrimSpace(made["devinfo/templates/"+template]), "---\n")
 			text = "# Made of deploy/charts/devinfo by \"make generate\".\n" + ofHelm.ReplaceAllString(text+"\n", "")
-			path := filepath.Join(root, name)
-			generated(t, path, text)
+			goldentest.File(t, filepath.Join(root, name), text)
 		}
 	}
 }
 
 // The chart refuses settings that the agent would refuse, because its schema contains docs/schema/node.json.
 func TestChartSchemaContainsNodeSchema(t *testing.T) {
-	_, node, _ := strings.Cut(read(t, "../../docs/schema/node.json"), "  \"type\": \"object\",\n")
+	_, node, _ := strings.Cut(difftest.Read(t, "../../docs/schema/node.json"), "  \"type\": \"object\",\n")
 	node, defs, _ := strings.Cut(node, "\n  },\n  \"$defs\": {")
 	node = "\n    \"node\": {" + strings.ReplaceAll("\n  \"type\": \"object\",\n"+node+"\n  }", "\n", "\n    ") + "\n    }"
 	defs, _, _ = strings.Cut(defs, "\n  }")
 	path := filepath.Join(chart, "values.schema.json")
-	has := read(t, path)
+	has := difftest.Read(t, path)
 	place := regexp.MustCompile(`(?s)\n    "node": \{.*?\n    \}`)
 	text := place.ReplaceAllLiteralString(has, node)
-	generated(t, path, text)
+	goldentest.File(t, path, text)
 	if !place.MatchString(has) || !strings.Contains(node, `"stateDir"`) || !strings.Contains(has, defs) {
 		t.Errorf("no settings in the schema of the chart, or not the same $defs, or none in\n%s%s", node, defs)
 	}
@@ -81,9 +70,9 @@ func TestChartSchemaContainsNodeSchema(t *testing.T) {
 // The comments of the values are their documentation, which Helm repositories show from README.md.
 func TestReadmeContainsValues(t *testing.T) {
 	path := filepath.Join(chart, "README.md")
-	before, _, _ := strings.Cut(read(t, path), "```yaml\n")
-	text := before + "```yaml\n" + read(t, filepath.Join(chart, "values.yaml")) + "```\n"
-	generated(t, path, text)
+	before, _, _ := strings.Cut(difftest.Read(t, path), "```yaml\n")
+	text := before + "```yaml\n" + difftest.Read(t, filepath.Join(chart, "values.yaml")) + "```\n"
+	goldentest.File(t, path, text)
 }
 
 // A directory that the settings name must be mounted. Otherwise the agent would see an empty journal, and replace or
@@ -103,12 +92,7 @@ func TestDirectoriesInSettingsAreMounted(t *testing.T) {
 		{"cni-dra-driver", firstInit, map[string]bool{"/srv/journal": false}},
 	} {
 		pod := made.daemonSets(t)[test.set].Spec.Template.Spec
-		host, got := map[string]string{}, map[string]bool{}
-		for _, v := range pod.Volumes {
-			if v.HostPath != nil {
-				host[v.Name] = v.HostPath.Path
-			}
-		}
+		host, got := hostPaths(pod), map[string]bool{}
 		for _, m := range test.container(pod).VolumeMounts {
 			if strings.HasPrefix(m.Name, "settings-") {
 				got[m.MountPath] = !m.ReadOnly
@@ -117,7 +101,7 @@ func TestDirectoriesInSettingsAreMounted(t *testing.T) {
 				}
 			}
 		}
-		same(t, test.set, got, test.want)
+		difftest.Same(t, test.set, got, test.want)
 	}
 }
 
@@ -157,9 +141,9 @@ func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 		list["of Helm, "+name] = set.Spec.Template.Spec
 	}
 	text, err := yaml.Marshal(made["Pod devinfo-test"])
-	must(t, err)
+	difftest.Must(t, err)
 	var test corev1.Pod
-	must(t, yaml.UnmarshalStrict(text, &test))
+	difftest.Must(t, yaml.UnmarshalStrict(text, &test))
 	list["helm test"] = test.Spec
 	for name, pod := range list {
 		for _, c := range append(pod.InitContainers, pod.Containers...) {
@@ -190,7 +174,7 @@ func TestSecondApplyChangesNothing(t *testing.T) {
 	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
 		for name, object := range kustomize(t, dir) {
 			text, err := yaml.Marshal(object)
-			must(t, err)
+			difftest.Must(t, err)
 			if s := string(text); strings.Contains(s, `value: ""`) || strings.Contains(s, "resourceRules:") && !strings.Contains(s, "scope:") {
 				t.Errorf("%s: %s", name, s)
 			}

@@ -2,8 +2,6 @@ package deploy
 
 import (
 	"encoding/json"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,13 +12,15 @@ import (
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // rules returns the rules of the PrometheusRule, as promtool parses them.
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
 	text, err := yaml.Marshal(file(t, "monitoring/prometheusrule.yaml")["PrometheusRule devinfo"]["spec"])
-	must(t, err)
+	difftest.Must(t, err)
 	groups, errs := rulefmt.Parse(text, false)
 	for _, err := range errs {
 		t.Error(err)
@@ -54,8 +54,8 @@ var placeholder = regexp.MustCompile(`\{\{(\w+)\}\}`)
 
 func grafana(t *testing.T) (d dashboard) {
 	t.Helper()
-	text := read(t, filepath.Join(chart, "files/dashboard.json"))
-	must(t, json.Unmarshal([]byte(text), &d))
+	text := difftest.Read(t, filepath.Join(chart, "files/dashboard.json"))
+	difftest.Must(t, json.Unmarshal([]byte(text), &d))
 	return d
 }
 
@@ -87,16 +87,10 @@ func expressions(t *testing.T) map[string]parser.Expr {
 func source(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
-	for _, dir := range []string{"../../pkg", "../../cmd", "../../plugins"} {
-		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
-				return err
-			}
-			text, err := os.ReadFile(path)
-			all.Write(text)
-			return err
-		})
-		must(t, err)
+	for _, path := range difftest.Files(t, "../../pkg", "../../cmd", "../../plugins") {
+		if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+			all.WriteString(difftest.Read(t, path))
+		}
 	}
 	return all.String()
 }
@@ -146,7 +140,8 @@ func values(t *testing.T, where string, m *labels.Matcher, quoted func(string) b
 	}
 }
 
-func TestEachAlertNamesInstanceAndRemedy(t *testing.T) {
+// A link with a missing anchor leads to the top of a long page.
+func TestEachAlertNamesInstanceAndSectionWithRemedy(t *testing.T) {
 	for _, r := range rules(t) {
 		if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: no severity, summary or description", r.Alert)
@@ -154,6 +149,10 @@ func TestEachAlertNamesInstanceAndRemedy(t *testing.T) {
 		perNode := !strings.HasPrefix(r.Expr, "count(")
 		if perNode != strings.Contains(r.Annotations["summary"], "$labels.instance") {
 			t.Errorf("%s: its summary and its expression disagree on whether it is about a node", r.Alert)
+		}
+		page, anchor, _ := strings.Cut(r.Annotations["runbook"], "#")
+		if !strings.HasPrefix(page, "docs/") || !anchors(difftest.Read(t, "../../"+page))[anchor] {
+			t.Errorf("%s: there is no section %q", r.Alert, r.Annotations["runbook"])
 		}
 	}
 }
@@ -167,21 +166,11 @@ func TestComponentAlertNamesValueThatDisablesInjection(t *testing.T) {
 	}
 }
 
-// A link with a missing anchor leads to the top of a long page.
-func TestEachAlertLinksToSection(t *testing.T) {
-	for _, r := range rules(t) {
-		page, anchor, _ := strings.Cut(r.Annotations["runbook"], "#")
-		if !strings.HasPrefix(page, "docs/") || !anchors(read(t, "../../"+page))[anchor] {
-			t.Errorf("%s: there is no section %q", r.Alert, r.Annotations["runbook"])
-		}
-	}
-}
-
 // Only the operator knows the address.
 func TestRunbookURLIsConfigurable(t *testing.T) {
 	made := template(t, "devinfo", `{metrics: {prometheusRule: {enabled: true, runbooks: "https://wiki.example.com/devinfo"}}}`)
 	text, err := yaml.Marshal(made["PrometheusRule devinfo"])
-	must(t, err)
+	difftest.Must(t, err)
 	urls := regexp.MustCompile(`runbook_url: https://wiki\.example\.com/devinfo#[a-z]`).FindAll(text, -1)
 	if len(urls) != len(rules(t)) || strings.Contains(string(text), "runbook: ") {
 		t.Errorf("%d of %d alerts have the address:\n%s", len(urls), len(rules(t)), text)

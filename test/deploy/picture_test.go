@@ -5,12 +5,16 @@ import (
 	"html"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
+
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // The picture shows this row of the dashboard. A unit of Grafana's grid has unitX times unitY pixels.
@@ -27,7 +31,7 @@ const pictureStyle = `text{font:11px sans-serif;fill:#59636e}.title{font-weight:
 .c0{stroke:#3fb950}.c1{stroke:#58a6ff}.c2{stroke:#db6d28}.c3{stroke:#a371f7}.c4{stroke:#d29922}.c5{stroke:#f85149}}`
 
 func TestPictureOfDashboardIsCurrent(t *testing.T) {
-	all, drawn := written(t, read(t, "testdata/dashboard.txt")), ""
+	all, drawn := written(t, difftest.Read(t, "testdata/dashboard.txt")), ""
 	inside, top, bottom := false, 0, 0
 	for _, p := range grafana(t).Panels {
 		switch {
@@ -46,7 +50,7 @@ func TestPictureOfDashboardIsCurrent(t *testing.T) {
 <rect class="page" width="100%%" height="100%%"/>
 %s</svg>
 `, 24*unitX+8, bottom*unitY+8, "The dashboard's row "+pictured, pictureStyle, drawn)
-	generated(t, "../../docs/dashboard.svg", text)
+	goldentest.File(t, docs+"/dashboard.svg", text)
 }
 
 // A curve is a series of a panel.
@@ -95,7 +99,7 @@ func (p panel) draw(t *testing.T, all []storage.Series) string {
 		fmt.Fprintf(&out, `<path class="c%d" d="M%d %dh12"/><text x="%d" y="%d">%s</text>`+"\n", n, at, under-4, at+16, under, html.EscapeString(curves[n].legend))
 	}
 	left, right, low, high := float64(x+72), float64(x+w-14), float64(under-32), float64(y+34)
-	step := roundStep(most / 3)
+	step := roundStep(max(most/3, 0.01))
 	limit := step * math.Ceil(most/step)
 	for value := 0.0; value <= limit; value += step {
 		at := low - (low-high)*value/limit
@@ -118,14 +122,6 @@ func (p panel) draw(t *testing.T, all []storage.Series) string {
 
 // roundStep returns the next of 1, 2, 5 and their products with powers of ten.
 func roundStep(least float64) float64 {
-	if least == 0 {
-		return 1
-	}
 	power := math.Pow(10, math.Floor(math.Log10(least)))
-	for _, factor := range []float64{1, 2, 5} {
-		if factor*power >= least {
-			return factor * power
-		}
-	}
-	return 10 * power
+	return power * []float64{1, 2, 5, 10}[sort.SearchFloat64s([]float64{1, 2, 5}, least/power)]
 }

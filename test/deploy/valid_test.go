@@ -1,8 +1,6 @@
 package deploy
 
 import (
-	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // unchecked returns kinds of other projects whose types are not available here. Their fields are not checked. A test
@@ -33,7 +33,7 @@ func valid(t *testing.T, from string, object map[string]any) {
 		return
 	}
 	text, err := yaml.Marshal(object)
-	must(t, err)
+	difftest.Must(t, err)
 	into, _, err := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer().Decode(text, nil, nil)
 	if err != nil {
 		t.Errorf("%s: %s: %v", from, kind, err)
@@ -45,25 +45,22 @@ func valid(t *testing.T, from string, object map[string]any) {
 
 func TestManifestsAreValid(t *testing.T) {
 	seen := 0
-	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".yaml" || strings.HasPrefix(path, chart) {
-			return err
+	for _, path := range difftest.Files(t, root) {
+		if filepath.Ext(path) != ".yaml" || strings.HasPrefix(path, chart) {
+			continue
 		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if kind := regexp.MustCompile(`(?m)^kind: (.*)$`).FindSubmatch(text); kind != nil && string(kind[1]) != "Kustomization" && string(kind[1]) != "Component" {
+		kind := regexp.MustCompile(`(?m)^kind: (.*)$`).FindStringSubmatch(difftest.Read(t, path))
+		if kind != nil && kind[1] != "Kustomization" && kind[1] != "Component" {
 			seen++
+			name, err := filepath.Rel(root, path)
+			difftest.Must(t, err)
 			for _, object := range file(t, name) {
 				valid(t, name, object)
 			}
 		}
-		return err
-	})
-	if err != nil || seen < 20 {
-		t.Errorf("%d files, %v", seen, err)
+	}
+	if seen < 20 {
+		t.Errorf("%d files", seen)
 	}
 	overlays, err := filepath.Glob(filepath.Join(root, "devinfo/overlays/*"))
 	if err != nil || len(overlays) < 4 {
@@ -71,7 +68,7 @@ func TestManifestsAreValid(t *testing.T) {
 	}
 	for _, path := range append(overlays, filepath.Join(root, "devinfo"), filepath.Join(root, "cni-dra-driver")) {
 		name, err := filepath.Rel(root, path)
-		must(t, err)
+		difftest.Must(t, err)
 		for _, object := range kustomize(t, name) {
 			valid(t, name, object)
 		}
@@ -103,12 +100,23 @@ func (o objects) daemonSets(t *testing.T) map[string]appsv1.DaemonSet {
 			continue
 		}
 		text, err := yaml.Marshal(object)
-		must(t, err)
+		difftest.Must(t, err)
 		var set appsv1.DaemonSet
-		must(t, yaml.UnmarshalStrict(text, &set))
+		difftest.Must(t, yaml.UnmarshalStrict(text, &set))
 		sets[name] = set
 	}
 	return sets
+}
+
+// hostPaths returns the host's paths of a pod's volumes, by name.
+func hostPaths(pod corev1.PodSpec) map[string]string {
+	paths := map[string]string{}
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			paths[v.Name] = v.HostPath.Path
+		}
+	}
+	return paths
 }
 
 func TestVolumesAndMountsMatch(t *testing.T) {
@@ -137,12 +145,7 @@ func TestAgentMountsHostPathsAtSamePath(t *testing.T) {
 		if name == "cni-dra-driver" { // it also has the host's root at /host
 			continue
 		}
-		host := map[string]string{}
-		for _, v := range pod.Volumes {
-			if v.HostPath != nil {
-				host[v.Name] = v.HostPath.Path
-			}
-		}
+		host := hostPaths(pod)
 		for _, m := range pod.Containers[0].VolumeMounts {
 			if path, ok := host[m.Name]; ok && path != m.MountPath && m.MountPath != "/host/dev" { // for --device-root
 				t.Errorf("%s: %s of the host is at %s", name, path, m.MountPath)
@@ -159,9 +162,9 @@ func TestAgentHasFewRights(t *testing.T) {
 		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.HostPID || pod.HostIPC {
 			t.Errorf("%s: a token, or a namespace of the host that it does not need", name)
 		}
-		for _, v := range pod.Volumes {
-			if v.HostPath != nil && (v.HostPath.Path == "/" || strings.Contains(v.HostPath.Path, "kubelet")) {
-				t.Errorf("%s: mounts %s", name, v.HostPath.Path)
+		for _, path := range hostPaths(pod) {
+			if path == "/" || strings.Contains(path, "kubelet") {
+				t.Errorf("%s: mounts %s", name, path)
 			}
 		}
 		for _, m := range pod.Containers[0].VolumeMounts {
@@ -183,7 +186,7 @@ func TestFlagsInManifestsExist(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := pod.Containers[0]
 			program := regexp.MustCompile(`/([a-z-]+):`).FindStringSubmatch(c.Image)[1]
-			source := read(t, filepath.Join("../../cmd", program, "flags.go"))
+			source := difftest.Read(t, filepath.Join("../../cmd", program, "flags.go"))
 			for _, arg := range c.Args {
 				found := flag.FindStringSubmatch(arg)
 				if found == nil || !strings.Contains(source, `"`+found[1]+`"`) {

@@ -222,12 +222,7 @@ func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	return slices(t, devices, configuration, inventory.DecideInput{Driver: driver, Sharing: true})
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func slices(t *testing.T, devices []inventory.Device, configuration string, s inventory.DecideInput) []inventory.Slice {
 	t.Helper()

@@ -21,14 +21,10 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/test/difftest"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = difftest.Must
 
 func deviceInfo(_ *testing.T, text string) error {
 	info, err := devinfo.Parse([]byte(text))

@@ -9,10 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -31,19 +31,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needs fails the test if a device that it needs is missing.
-func needs(t *testing.T, setups ...string) {
-	t.Helper()
-	if os.Getenv("DEVINFO_VM") == "" {
-		t.Fatal("these tests change devices: they run in the machine of test/vm only, by test/vm/test")
-	}
-	for _, s := range setups {
-		if !slices.Contains(strings.Fields(os.Getenv("DEVINFO_VM_HAVE")), s) {
-			t.Fatalf("the machine has no %s", s)
-		}
-	}
-}
-
 // run runs a command, and returns its output.
 func run(t *testing.T, command ...string) string {
 	t.Helper()
@@ -55,6 +42,7 @@ func run(t *testing.T, command ...string) string {
 }
 
 var (
+	needs      = linktest.NeedsMachine
 	must       = difftest.Must
 	same       = difftest.Same
 	eventually = difftest.Eventually // for changes that the kernel makes in the background
@@ -62,9 +50,7 @@ var (
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	must(t, err)
-	return strings.TrimSpace(string(data))
+	return strings.TrimSpace(difftest.Read(t, path))
 }
 
 func write(t *testing.T, path, text string) {

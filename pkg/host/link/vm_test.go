@@ -12,17 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// needs fails the test outside test/vm's machine, or if a part of the machine is missing.
 func needs(t *testing.T, setups ...string) *Kernel {
 	t.Helper()
-	if os.Getenv("DEVINFO_VM") == "" {
-		t.Fatal("this test needs the machine of test/vm")
-	}
-	for _, s := range setups {
-		if !slices.Contains(strings.Fields(os.Getenv("DEVINFO_VM_HAVE")), s) {
-			t.Fatalf("the machine has no %s", s)
-		}
-	}
+	linktest.NeedsMachine(t, setups...)
 	return NewKernel(os.DirFS("/sys"))
 }
 

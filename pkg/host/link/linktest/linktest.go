@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -142,6 +143,19 @@ func pattern(name string) string {
 }
 
 const current = "/proc/thread-self/ns/net"
+
+// NeedsMachine fails a test outside the machine of test/vm, or if a part of the machine is missing.
+func NeedsMachine(t *testing.T, setups ...string) {
+	t.Helper()
+	if os.Getenv("DEVINFO_VM") == "" {
+		t.Fatal("this test changes devices: it runs in the machine of test/vm only, by test/vm/test")
+	}
+	for _, s := range setups {
+		if !slices.Contains(strings.Fields(os.Getenv("DEVINFO_VM_HAVE")), s) {
+			t.Fatalf("the machine has no %s", s)
+		}
+	}
+}
 
 // NewNetns creates a network namespace for the duration of the test, and returns its path. It contains only lo,
 // which is down. Use it inside Run.
