@@ -107,9 +107,7 @@ func RefusesLists(err error) bool {
 }
 
 func sharing(slice *resourceapi.ResourceSlice) bool {
-	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool {
-		return d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
-	})
+	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return inventory.Sharing(d) == inventory.Shared })
 }
 
 // withdraw removes the node's ResourceSlices.

@@ -83,8 +83,6 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 		case sb.Netns == "" && needs:
 			return nil, fmt.Errorf("it is in the host's network namespace, and its claim of driver %s has a network; "+
 				"remove spec.hostNetwork from the pod, or the network from the claim", e.Driver)
-		case c.forgotten:
-			return nil, c.unpreparedError()
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list, sb.awaited = append(list, c), true
 			e.table.wakeNow(c)

@@ -28,7 +28,7 @@ func (n *Node) examine(s survey, now time.Time) {
 			of[name] = "it was created again while the pod had it, for example by a reset of its PF or by a change of sriov_numvfs: delete the pod"
 		case at != nil && at.NodeDevice.PCI != "" && c.Device.Driver == "":
 			of[name] = "it has lost its driver"
-		case s.withheld[name]:
+		case s.withheld[name] != nil:
 			of[name] = "it is not restored yet after its last pod, or its last DEL failed"
 		case carrier.down && now.Sub(carrier.since) >= n.Inventory.CarrierGrace:
 			of[name] = fmt.Sprintf("it or its PF has had no carrier for more than %v", n.Inventory.CarrierGrace)

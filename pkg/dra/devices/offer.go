@@ -23,7 +23,7 @@ type survey struct {
 	decisions map[string]inventory.Decision // the same, by device
 	slices    []inventory.Slice             // includes the withheld devices
 	published inventory.Published           // the devices in slices
-	withheld  map[string]bool
+	withheld  map[string]*state.Attachment  // by device: see [Node.Withheld]
 	unmatched []state.UnmatchedRule
 	warnings  []string
 	carriers  map[string]carrier // by device
@@ -54,22 +54,14 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	// Keep slices without devices. Each slice contains the number of slices in the pool, so a changed number would
 	// rewrite all of them.
 	for _, slice := range s.slices {
-		devices := slices.DeleteFunc(slices.Clone(slice.Devices), func(d resourceapi.Device) bool { return s.withheld[d.Name] })
+		devices := slices.DeleteFunc(slices.Clone(slice.Devices), func(d resourceapi.Device) bool { return s.withheld[d.Name] != nil })
 		list = append(list, inventory.Slice{Devices: n.numaLists(devices)})
 	}
 	return list, true
 }
 
-// Withheld returns the names of the devices that must not be allocated again, because they are not restored yet.
-func (n *Node) Withheld() map[string]bool {
-	devices := map[string]bool{}
-	for _, h := range n.claims.Holders() {
-		if h.Attachment.Withheld() {
-			devices[h.Attachment.Device] = true
-		}
-	}
-	return devices
-}
+// Withheld returns the devices that must not be allocated again, because they are not restored yet.
+func (n *Node) Withheld() map[string]*state.Attachment { return n.having((*state.Attachment).Withheld) }
 
 // labelsPatience limits a request for the labels of the Node object, and is the wait after a failure.
 const labelsPatience = 10 * time.Second
@@ -198,9 +190,7 @@ func (n *Node) others(ctx context.Context) (alone, shared map[string]string, unk
 	unknown = errors.Join(unknown, err)
 	for _, id := range leased {
 		holders, err := n.Journal.Holders(journal.OfDevice, id)
-		if err != nil {
-			return alone, shared, errors.Join(unknown, err)
-		}
+		unknown = errors.Join(unknown, err)
 		for _, h := range holders {
 			switch {
 			case h.Claim != nil && onRecord[h.Claim.UID]:
@@ -254,19 +244,17 @@ func (n *Node) having(test func(*state.Attachment) bool) map[string]*state.Attac
 // leaveOffer writes the offer for devinfoctl: see [state.Offer].
 func (n *Node) leaveOffer(s survey) {
 	offer := &state.Offer{Rules: n.Inventory.File, Unmatched: s.unmatched}
-	withheld := n.having(func(at *state.Attachment) bool { return at.Withheld() })
 	for _, name := range slices.Sorted(maps.Keys(s.decisions)) {
 		c := s.decisions[name]
 		as, published := s.published[name]
 		if c.Rule < 0 && !published {
 			continue
 		}
-		d := nodeDevice(c.Device, as)
-		one := state.Offered{Name: name, Ref: d.Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
+		one := state.Offered{Name: name, Ref: nodeDevice(c.Device, as).Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as, inventory.ResourceName), Why: c.Why}
 		if published { // a device that a claim holds stays published
 			one.Sharing, one.Why = string(inventory.Sharing(as)), ""
 		}
-		if at := withheld[name]; s.withheld[name] && at != nil { // else it has just been restored
+		if at := s.withheld[name]; at != nil {
 			one.Why = "its last DEL failed, or it is not restored yet: " + at.DelError
 		}
 		offer.Devices = append(offer.Devices, one)

@@ -92,21 +92,6 @@ func TestStateDirectoryListsRulesAndOfferedDevices(t *testing.T) {
 	})
 }
 
-// The rule matches an interface that the node does not see while a pod has the PF. The VFs are still visible.
-func TestVFsOfPFHeldThroughMultusAreNotPrepared(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		n := dratest.NewNode(t, "igb-sriov")
-		n.Rules = "devices: [{drivers: [igbvf], sharing: exclusive}, {ifNames: [eth1], sharing: exclusive}]"
-		n.Remove("eth1")
-		r.Options.Devices.Inventory = n.Inventory()
-		r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
-		r.Start()
-		r.Sandbox("s0", "other")
-		r.RecordMultus(dratest.MultusEntry("other", "s0", r.Netns("s0"), dratest.ExclusiveLease("pci-0000:41:00.0")))
-		r.PrepareFails(dratest.DeviceClaim("u1", "pci-0000-41-10-0", dratest.Network(`{"type":"sriov"}`)), "pci-0000-41-00-0, its parent: pod ns/other (net7, network sriov-net) has it")
-	})
-}
-
 func TestOfferFollowsRulesAndNode(t *testing.T) {
 	t.Parallel()
 	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")

@@ -195,6 +195,8 @@ func (s DecideInput) against(c *Decision, on []string) string {
 	switch {
 	case d.Port != "":
 		return d.UsedByHost()
+	case s.others(d) != "":
+		return s.others(d)
 	case c.Sharing == Shared:
 		return s.unshareable(c)
 	case isMaster(d.Kind):
@@ -205,8 +207,6 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)
 	case isNIC(d.Kind) && len(on) > 0:
 		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on))
-	case s.others(d) != "":
-		return s.others(d)
 	case d.onUIO(): // DMA without an IOMMU
 		return fmt.Sprintf("it is on %s, whose users can write to all memory, so no container gets /dev/uioN: bind it to vfio-pci", d.Driver)
 	case d.Kind == hostdev.VDPA && d.text(AttrVDPADriver) == "":
@@ -237,8 +237,6 @@ func (s DecideInput) unshareable(c *Decision) string {
 		return "it has no interface that could be shared"
 	case d.Uplink != "" && !c.rule.names(d):
 		return fmt.Sprintf("the host needs it: %s; to share it, list it in ifNames or pciAddresses", d.Uplink)
-	case s.others(d) != "":
-		return s.others(d)
 	case !s.Sharing:
 		return "the API server cannot share devices, which needs Kubernetes 1.36"
 	}
