@@ -209,15 +209,6 @@ type Identity struct {
 	ID   string `json:"id"`   // PCI address, vDPA device or socket path
 }
 
-// encode returns the JSON of an entry. It changes only the white space of embedded JSON.
-func encode(e *Entry) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(e)
-	return b.Bytes(), err
-}
-
 // decode parses an entry. If a newer build wrote it, decode returns a [*FormatError], even if that build has
 // changed the type of a key.
 func decode(data []byte) (*Entry, error) {

@@ -23,6 +23,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"syscall"
 	"time"
@@ -173,11 +174,11 @@ func (j *Journal) Record(e, former *Entry) error {
 	if err != nil {
 		return err
 	}
-	data, err := encode(e)
-	if err != nil {
+	var data bytes.Buffer
+	if err := encode(&data, reflect.ValueOf(e).Elem()); err != nil {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	return j.alone(func() error { return j.replace(e, former, by, data) })
+	return j.alone(func() error { return j.replace(e, former, by, data.Bytes()) })
 }
 
 // replace writes e's record over that of former, and exchanges their leases. The caller must hold the lock of all
