@@ -192,6 +192,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`null`), "1.1.0")
 	f.Add([]byte(`{"interfaces": [null, {"name": "net1", "sandbox": "/ns"}]}`), "1.1.0")
 	f.Add([]byte(`{"cniVersion": "0.2.0", "ip4": null}`), "0.3.1")
+	f.Add([]byte(`{"ipS": {}}`), "0.1.0")
 	f.Add([]byte(chain), "0.4.0")
 	f.Add([]byte(`{"cniVersion": "1.0.0", "interfaces": [{}], "ips": [{"address": "fd00::0:1/64", "interface": 0}, {"interface": -1}]}`), "1.0.0")
 	f.Fuzz(func(t *testing.T, data []byte, version string) {
@@ -216,9 +217,14 @@ func FuzzParse(f *testing.F) {
 // size returns how many interfaces and addresses a result has.
 func size(t *testing.T, r *result.Result) [2]int {
 	t.Helper()
-	var v struct{ Interfaces, IPs []json.RawMessage }
+	var v struct {
+		Interfaces []json.RawMessage
+		IPs        json.RawMessage
+	}
+	var ips []json.RawMessage
 	must(t, json.Unmarshal(r.JSON(), &v))
-	return [2]int{len(v.Interfaces), len(v.IPs)}
+	_ = json.Unmarshal(v.IPs, &ips) // before version 0.3.0 the key may have any value
+	return [2]int{len(v.Interfaces), len(ips)}
 }
 
 // rewrite writes and parses a result. Writing it again must give the same text.
