@@ -26,7 +26,7 @@ func TestMetricsShowStateAndCalls(t *testing.T) {
 		r.Options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
 		dratest.Survey(r.Start())
 		r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "other", dratest.Net("x", "net1", "")))
-		r.Plugins.SetHook(dratest.FailSandbox("s2"))
+		r.Plugins.SetHook(dratest.Fail("", "s2"))
 		difftest.Says(t, r.RunPod(r.Sandbox("s2", "other")), dratest.ErrNoMaster.Error())
 		dratest.WaitIdle()
 		var all strings.Builder

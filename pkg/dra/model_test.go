@@ -101,18 +101,16 @@ const (
 var recorded = os.Getenv("MODEL_RECORD")
 
 func runModel(t *testing.T, seed uint64) {
-	r, p := dratest.NewRig(t), dratest.NewPlugins()
-	r.Options.Exec, r.Options.Sweep, r.Options.DelMinRetryTime = p, 0, 0
-	r.Options.Log = slog.New(slog.DiscardHandler)
-	r.Plugins = p
+	r := dratest.NewRig(t)
+	p := r.UsePlugins()
+	r.Options.Log, r.Options.Sweep, r.Options.DelMinRetryTime = slog.New(slog.DiscardHandler), 0, 0
 	host := dratest.NewNode(t, "mlx5-switchdev")
 	host.Text, host.Rules = withPorts(host.Text), dratest.Rules+"- ifNames: [p1, p2]\n  sharing: exclusive\n"
-	r.Kernel = dratest.AddDevicesOf(host.Text, &r.Options, r.Dir)
-	p.Kernel, r.Options.Devices.Inventory = r.Kernel, host.Inventory()
-	p.VLAN = 7
+	p.Kernel, p.VLAN = dratest.AddDevicesOf(host.Text, &r.Options, r.Dir), 7
+	r.Options.Devices.Inventory = host.Inventory()
 	r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
 	m := &model{Rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
-		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: modelServer(), kubelet: make(chan struct{}, 1),
+		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: fake.NewClientset(nodeOf(0)), kubelet: make(chan struct{}, 1),
 		slices: make(chan struct{}, 1), allocated: map[string]bool{}}
 	r.Options.List = m.list
 	r.Options.Read, r.MetadataWriter, p.GivenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }

@@ -14,7 +14,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -106,8 +105,6 @@ func (m *model) kubeletRestarts() {
 func nodeOf(n int) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: types.UID(fmt.Sprint("node-", n))}}
 }
-
-func modelServer() *fake.Clientset { return fake.NewClientset(nodeOf(0)) }
 
 // hidePF moves the PF's interface away for a while, as a driver reset does.
 func (m *model) hidePF() {

@@ -137,7 +137,7 @@ func expectRDMA(r *dratest.Rig, gates int, want string) {
 func TestEachGateListsAllRDMADevicesOfPod(t *testing.T) {
 	const all = "mlx5_4:1,mlx5_2:1"
 	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r", dratest.VF0, "net10", "sriov", 0)), dratest.ClaimFor("u2", dratest.RequestFor("r", dratest.VF2, "net2", "sriov", 0)),
+		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r", dratest.VF0, "net10", "sriov")), dratest.ClaimFor("u2", dratest.RequestFor("r", dratest.VF2, "net2", "sriov")),
 			r.ClaimOf("z", "u3", "pod", dratest.Net("x", "net3", "")))
 		expectRDMA(r, 3, all)
 
@@ -167,7 +167,7 @@ func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.Offer("mlx5-switchdev", strings.Replace(dratest.Rules, "vfIndex == 3", "vfIndex == 0", 1))
 		r.Start()
-		sb := r.AttachPod(dratest.DeviceClaim("u1", dratest.VF0, ""), dratest.ClaimFor("u2", dratest.RequestFor("r", dratest.VF2, "net2", "sriov", 0)))
+		sb := r.AttachPod(dratest.DeviceClaim("u1", dratest.VF0, ""), dratest.ClaimFor("u2", dratest.RequestFor("r", dratest.VF2, "net2", "sriov")))
 		expectRDMA(r, 2, "mlx5_4:1,mlx5_2:1")
 		r.EndPod(sb)
 		dratest.WaitIdle()
@@ -204,7 +204,7 @@ func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
 		r.Parameters = `"waitForAttach":false,` + r.Parameters
 		return r
 	}
-	first, second := dratest.RequestFor("r", dratest.VF0, "net10", "sriov", 0), dratest.RequestFor("s", dratest.VF2, "net2", "sriov", 0)
+	first, second := dratest.RequestFor("r", dratest.VF0, "net10", "sriov"), dratest.RequestFor("s", dratest.VF2, "net2", "sriov")
 	for name, claims := range map[string]func() []*resourceapi.ResourceClaim{
 		"a late network of another claim": func() []*resourceapi.ResourceClaim {
 			return []*resourceapi.ResourceClaim{dratest.ClaimFor("u1", first), dratest.ClaimFor("u2", late(second))}
@@ -213,7 +213,7 @@ func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
 			return []*resourceapi.ResourceClaim{dratest.ClaimFor("u1", first, late(second))}
 		},
 		"a late ADD that runs": func() []*resourceapi.ResourceClaim {
-			return []*resourceapi.ResourceClaim{dratest.ClaimFor("u1", first, late(dratest.RequestFor("t", "cni", "net3", "x", 0))), dratest.ClaimFor("u2", second)}
+			return []*resourceapi.ResourceClaim{dratest.ClaimFor("u1", first, late(dratest.RequestFor("t", "cni", "net3", "x"))), dratest.ClaimFor("u2", second)}
 		},
 	} {
 		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {

@@ -31,7 +31,7 @@ func makeExclusive(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim 
 func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.PrepareVF0()
-		r.Plugins.SetHook(dratest.FailSandbox("s1"))
+		r.Plugins.SetHook(dratest.Fail("", "s1"))
 		_ = r.RunPod(r.Sandbox("s1", "pod"))
 		r.EndPod(r.Sandbox("s1", "pod"))
 		time.Sleep(30 * time.Minute)
@@ -58,7 +58,7 @@ func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 	client := dratest.APIServer(nil)
 	r.StartOffering(client, n)
 	dratest.WaitDevices(t, client, all...)
-	p.SetHook(dratest.FailAll)
+	p.SetHook(dratest.Fail("", ""))
 	r.Prepare(dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`)))
 	sb := r.Sandbox("s1", "pod")
 	difftest.Says(t, r.RunPod(sb), dratest.ErrNoMaster.Error())
@@ -80,7 +80,7 @@ func TestDeviceWithFailedDELIsNotOffered(t *testing.T) {
 func TestRetriedDELDoesNotTakeDeviceFromAnotherClaim(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.Start()
-		r.Plugins.SetHook(dratest.FailSandbox("s1"))
+		r.Plugins.SetHook(dratest.Fail("", "s1"))
 		r.GiveUpDEL(makeExclusive(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))))
 		r.Prepare(makeExclusive(r.ClaimOf("b", "u2", "next", dratest.Net("x", "net1", ""))))
 		next := r.RunSandbox("s2", "next")
@@ -103,7 +103,7 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 		reasons := map[string]int{}
 		r.Options.Notify = func(n claim.Notice) { reasons[n.Reason]++ }
 		agent := r.Start()
-		r.Plugins.SetHook(dratest.FailAll)
+		r.Plugins.SetHook(dratest.Fail("", ""))
 		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 		for n := range 4 { // the kubelet retries with a new sandbox
 			sb := r.Sandbox(fmt.Sprint("s", n), "pod")
@@ -140,7 +140,7 @@ func TestGivenUpDELsOfOneInterfaceRunOneAtATime(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 			r.Start()
-			r.Plugins.SetHook(dratest.FailDEL(""))
+			r.Plugins.SetHook(dratest.Fail("DEL", ""))
 			claim := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))
 			if !shared {
 				makeExclusive(claim)
@@ -180,7 +180,7 @@ func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
 		r.Start()
 		_, err := state.Clear(r.Options.StateDir, "u1")
 		difftest.Says(t, err, "u1") // it is not given up yet
-		r.Plugins.SetHook(dratest.FailAll)
+		r.Plugins.SetHook(dratest.Fail("", ""))
 		r.GiveUpDEL(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 		tried := r.Plugins.Calls("DEL")
 		left, err := state.Clear(r.Options.StateDir, "u1")
@@ -234,7 +234,7 @@ func TestLostDeviceIsOfferedAfterItReturns(t *testing.T) {
 		b.AttachDevice(dratest.VF0, "")
 		function, aside := filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2"), filepath.Join(b.Dir, "aside")
 		difftest.Must(t, os.Rename(function, aside))
-		b.Plugins.SetHook(dratest.FailAll)
+		b.Plugins.SetHook(dratest.Fail("", ""))
 		b.EndPod(b.Sandbox("s1", "pod"))
 		b.Unprepare("u1")
 		b.ExpectPhase("Undeleted", 1)
@@ -254,7 +254,7 @@ func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 		b.AttachDevice(dratest.VF0, "")
 		function, err := filepath.EvalSymlinks(filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
 		difftest.Must(t, err, os.Rename(function, function+".old"), os.CopyFS(function, os.DirFS(function+".old")))
-		b.Plugins.SetHook(dratest.FailAll)
+		b.Plugins.SetHook(dratest.Fail("", ""))
 		b.EndPod(b.Sandbox("s1", "pod"))
 		b.Unprepare("u1")
 		b.Plugins.SetHook(nil)

@@ -50,14 +50,8 @@ func onSmallDisk(r *dratest.Rig) (remount func(flags uintptr)) {
 		difftest.Must(r.T, syscall.Unmount(r.Options.StateDir, 0)) // fails if a file is still open
 	})
 	return func(flags uintptr) {
-		var err error
-		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			// Remounting fails with EBUSY while a worker writes: calls return before everything is on record.
-			if err = syscall.Mount("", r.Options.StateDir, "", syscall.MS_REMOUNT|flags, ""); !errors.Is(err, syscall.EBUSY) {
-				break
-			}
-		}
-		difftest.Must(r.T, err)
+		// Remounting fails with EBUSY while a worker writes: calls return before everything is on record.
+		difftest.Eventually(r.T, "remounted", func() bool { return syscall.Mount("", r.Options.StateDir, "", syscall.MS_REMOUNT|flags, "") == nil })
 	}
 }
 
@@ -156,7 +150,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		all := recordSnapshots(r)
 		r.Start()
-		r.Plugins.SetHook(dratest.FailAll)
+		r.Plugins.SetHook(dratest.Fail("", ""))
 		r.GiveUpDEL(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 		r.Plugins.SetHook(nil)
 		time.Sleep(3 * time.Hour)
@@ -185,7 +179,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.Start()
-		r.Plugins.SetHook(dratest.FailSandbox("s1"))
+		r.Plugins.SetHook(dratest.Fail("", "s1"))
 		claim := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))
 		r.GiveUpDEL(claim)
 		for _, id := range []string{"s2", "s3"} {
@@ -311,7 +305,7 @@ func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
 			}
 		}
 		r.Start()
-		r.Plugins.SetHook(dratest.FailAll)
+		r.Plugins.SetHook(dratest.Fail("", ""))
 		r.GiveUpDEL(claim)
 		err := <-ended
 		dratest.WaitIdle()

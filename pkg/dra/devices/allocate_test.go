@@ -2,6 +2,7 @@ package devices_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
@@ -19,7 +22,7 @@ import (
 // The names of the gates are those of the requests.
 func TestAlternativesOfRequestsAreAttached(t *testing.T) {
 	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r/vf", dratest.VF0, "net1", "sriov", 0), dratest.RequestFor("s/lan", dratest.PF, "net2", "macvlan", 0)))
+		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r/vf", dratest.VF0, "net1", "sriov"), dratest.RequestFor("s/lan", dratest.PF, "net2", "macvlan")))
 		r.ExpectFiles("cdi", 2)
 		difftest.Must(t, r.CreateContainer(sb, "u1_r", "u1_s"))
 		for n, want := range []string{`r/vf "deviceID":"0000:03:00.2"`, `s/lan "master":"p0"`} {
@@ -33,7 +36,7 @@ func TestAlternativesOfRequestsAreAttached(t *testing.T) {
 func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.PrepareVF0()
-		r.Plugins.SetHook(dratest.FailAll)
+		r.Plugins.SetHook(dratest.Fail("", ""))
 		r.GiveUpDEL(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 		r.ExpectPhase("Undeleted", 1)
 		r.Offer("mlx5-switchdev", "devices: []")
@@ -161,4 +164,21 @@ func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 			dratest.Survey(agent)
 		}
 	})
+}
+
+func TestRecordWithInvalidAPIObjectIsRefused(t *testing.T) {
+	for published, invalid := range map[string]string{
+		`{"name":"vf","attributes":{"ifName":{"string":"eth0"}}}`: `{"networkData":{"interfaceName":["net1"]}}`,
+		`{"name":"vf","attributes":["ifName"]}`:                   `{}`,
+	} {
+		at := state.Attachment{Request: "nic", NodeDevice: &state.NodeDevice{Published: json.RawMessage(published)}}
+		at.Metadata = json.RawMessage(invalid)
+		record := &state.Claim{Attachments: []state.Attachment{{Request: "bare"}, at}}
+		difftest.Says(t, devices.CheckRecord(record), `request "nic": json: cannot unmarshal`)
+		record.Undeleted, record.Attachments = record.Attachments, nil
+		difftest.Says(t, devices.CheckRecord(record), `request "nic": json: cannot unmarshal`)
+	}
+	valid := state.NodeDevice{Published: devices.Encoded(map[string]string{"name": "vf"})}
+	difftest.Must(t, devices.CheckRecord(&state.Claim{Attachments: []state.Attachment{{NodeDevice: &valid}}}))
+	difftest.Equal(t, devices.Published(&valid).Name, "vf")
 }

@@ -76,10 +76,10 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.PrepareVF0()
-		r.Plugins.SetHook(dratest.FailAll)
+		r.Plugins.SetHook(dratest.Fail("", ""))
 		_ = r.RunPod(r.Sandbox("s1", "pod"))
 		r.EndPod(r.Sandbox("s1", "pod"))
-		r.Plugins.SetHook(dratest.FailSandbox("s1"))
+		r.Plugins.SetHook(dratest.Fail("", "s1"))
 		time.Sleep(30 * time.Minute)
 		r.Prepare(dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`)))
 		second := r.RunSandbox("s2", "pod")
@@ -115,7 +115,7 @@ func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 			b.EndPod(b.Sandbox(sandbox, "next"))
 		}
 		refused("s2", "is still held by")
-		b.Plugins.SetHook(dratest.FailDEL("s1"))
+		b.Plugins.SetHook(dratest.Fail("DEL", "s1"))
 		b.EndPod(b.Sandbox("s1", "pod"))
 		refused("s3", "is still held by")
 		b.Unprepare("u1")
@@ -142,7 +142,7 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 		n := r.Offer("netdevsim-switchdev", "devices: [{ifNames: [eth0, net1], sharing: exclusive}]")
 		r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
 		agent := r.Start()
-		r.Plugins.SetHook(dratest.FailDEL(""))
+		r.Plugins.SetHook(dratest.Fail("DEL", ""))
 		first, second := dratest.DeviceClaim("u1", port, `"device":[],`+dratest.Network(`{"type":"x"}`)), dratest.DeviceClaim("u2", port, `"device":[],`+dratest.Network(`{"type":"x"}`))
 		second.Status.ReservedFor[0].Name, second.Status.ReservedFor[0].UID = "next", "uid-next"
 		sb := r.AttachPod(first)
@@ -162,7 +162,7 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 // Multus may have attached the device of a claim without a network.
 func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
 	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-		r.Plugins.SetHook(dratest.FailAll)
+		r.Plugins.SetHook(dratest.Fail("", ""))
 		r.GiveUpDEL(dratest.DeviceClaim("u1", dratest.VF3, dratest.Network(`{"type":"sriov"}`)))
 		var met atomic.Bool
 		lineage := r.Options.Devices.Lineage

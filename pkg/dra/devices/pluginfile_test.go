@@ -18,12 +18,6 @@ const (
 	pluginFileText = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.5"}}`
 )
 
-// writePluginFile writes the device plugin's file of vf3.
-func writePluginFile(r *dratest.Rig, text string) {
-	r.T.Helper()
-	difftest.Write(r.T, filepath.Join(r.Dir, "dp", vf3File), text, 0o644)
-}
-
 func pluginFile(r *dratest.Rig) string {
 	r.T.Helper()
 	return difftest.Read(r.T, filepath.Join(r.Dir, "dp", vf3File))
@@ -81,7 +75,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 				difftest.Equal(t, []string{resource, device}, []string{"example.com/vf", "0000:03:00.5"})
 				return test.live, unknown
 			}
-			writePluginFile(r, test.file)
+			difftest.Write(t, filepath.Join(r.Dir, "dp", vf3File), test.file, 0o644)
 			r.Start()
 			if unknown != nil {
 				r.PrepareFails(dratest.DeviceClaim("u1", dratest.VF3, ""), "the kubelet does not answer", vf3File)
@@ -99,7 +93,7 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 				difftest.Must(t, os.Remove(filepath.Join(r.Dir, "dp", vf3File)))
 				time.Sleep(2 * time.Minute)
 				r.ExpectFiles("dp", 1)
-				writePluginFile(r, test.file)
+				difftest.Write(t, filepath.Join(r.Dir, "dp", vf3File), test.file, 0o644)
 			}
 			r.Unprepare("u1")
 			difftest.Same(t, "the device plugin's file stays", len(r.Files("dp")) > 0, test.live)

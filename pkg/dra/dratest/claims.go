@@ -127,8 +127,8 @@ func Network(plugins string) string {
 }
 
 // RequestFor returns a request for a device, with a network of one plugin.
-func RequestFor(name, device, ifName, plugin string, count int64) Request {
-	r := Request{Name: name, Device: device, IfName: ifName, Parameters: Network(`{"type":"` + plugin + `"}`), Count: count}
+func RequestFor(name, device, ifName, plugin string) Request {
+	r := Request{Name: name, Device: device, IfName: ifName, Parameters: Network(`{"type":"` + plugin + `"}`)}
 	if device == PF {
 		r.Share = "share-" + name
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,10 +110,7 @@ func (r *Rig) CallAsKubelet(claims []*resourceapi.ResourceClaim) (plugin drapb.D
 // Dial connects to a socket until the test ends.
 func Dial(t testing.TB, socket string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		}))
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	difftest.Must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn

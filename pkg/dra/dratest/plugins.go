@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,13 +137,9 @@ type Plugins struct {
 	VLAN       int                      // VLAN that ADD sets on a VF and DEL does not reset; 0 = none
 }
 
-func NewPlugins() *Plugins {
-	return &Plugins{interfaces: map[string]bool{}, busy: map[string]bool{}, Missing: map[string]bool{}, Netns: map[string]string{}}
-}
-
 // UsePlugins makes the plugins of the rig ones without processes.
 func (r *Rig) UsePlugins() *Plugins {
-	r.Plugins = NewPlugins()
+	r.Plugins = &Plugins{interfaces: map[string]bool{}, busy: map[string]bool{}, Missing: map[string]bool{}, Netns: map[string]string{}}
 	r.Options.Exec = r.Plugins
 	return r.Plugins
 }
@@ -177,7 +174,7 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 		p.Netns[filepath.Base(path)] = get("CNI_NETNS")
 	}
 	does := p.hook
-	if p.busy[what] || command == "ADD" && p.interfaces[what] {
+	if p.busy[what] || command == "ADD" && conf.PrevResult == nil && p.interfaces[what] {
 		p.Violations = append(p.Violations, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.interfaces[what]))
 	}
 	p.busy[what] = true
@@ -241,14 +238,10 @@ func (p *Plugins) setInterface(what string, there bool) {
 }
 
 // InterfaceNames returns the existing interfaces, sorted.
-func (p *Plugins) InterfaceNames() (list []string) {
+func (p *Plugins) InterfaceNames() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for what := range p.interfaces {
-		list = append(list, what)
-	}
-	slices.Sort(list)
-	return list
+	return slices.Sorted(maps.Keys(p.interfaces))
 }
 
 // Calls counts the calls with a prefix.
@@ -270,24 +263,13 @@ func (p *Plugins) SetHook(does func(command, sandbox, ifName string) error) {
 	p.hook = does
 }
 
+// ErrNoMaster is the error of Fail.
 var ErrNoMaster = errors.New("link not found")
 
-// FailAll is a hook that fails ADD and DEL. failSandbox does so for one sandbox, and failDEL for the DEL of one
-// sandbox ("" = of all).
-func FailAll(string, string, string) error { return ErrNoMaster }
-
-func FailSandbox(of string) func(command, sandbox, ifName string) error {
-	return func(_, sandbox, _ string) error {
-		if sandbox == of {
-			return ErrNoMaster
-		}
-		return nil
-	}
-}
-
-func FailDEL(of string) func(command, sandbox, ifName string) error {
-	return func(command, sandbox, _ string) error {
-		if command == "DEL" && (of == "" || sandbox == of) {
+// Fail is a hook that fails a command for a sandbox; "" = all.
+func Fail(command, sandbox string) func(command, sandbox, ifName string) error {
+	return func(its, of, _ string) error {
+		if (command == "" || its == command) && (sandbox == "" || of == sandbox) {
 			return ErrNoMaster
 		}
 		return nil

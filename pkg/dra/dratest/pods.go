@@ -16,7 +16,6 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -33,6 +32,7 @@ func InBubble(t *testing.T, test func(t *testing.T, r *Rig)) {
 		if r.Agent != nil {
 			r.Stop()
 		}
+		difftest.Same(t, "calls and devices that break a rule", r.Plugins.Violations, []string(nil))
 	})
 }
 
@@ -58,9 +58,6 @@ func InBubbleWithDevices(t *testing.T, test func(t *testing.T, r *Rig)) {
 		r.AddDevices()
 		r.Start()
 		test(t, r)
-		if len(r.Plugins.Violations) > 0 {
-			t.Errorf("%q", r.Plugins.Violations)
-		}
 	})
 }
 
@@ -217,13 +214,12 @@ func (r *Rig) GiveUpDEL(claim *resourceapi.ResourceClaim) {
 }
 
 // PrepareVF0 starts an agent with a journal and prepares a claim of VF0.
-func (r *Rig) PrepareVF0() *dra.Agent {
+func (r *Rig) PrepareVF0() {
 	r.T.Helper()
 	r.Options.Devices.Journal = JournalIn(r.Dir, "boot1")
 	r.Offer("mlx5-switchdev", "")
-	agent := r.Start()
+	r.Start()
 	r.Prepare(DeviceClaim("u1", VF0, Network(`{"type":"sriov"}`)))
-	return agent
 }
 
 // AttachDevice attaches sandbox s1 to a claim of a device.

@@ -143,18 +143,16 @@ func (r *Rig) newAgent() *dra.Agent {
 	}
 	r.Registry = prometheus.NewRegistry()
 	r.Options.Metrics = r.Registry
-	if r.Measured {
-		agent, err := dra.New(r.Options)
-		difftest.Must(r.T, err)
-		return agent
-	}
 	var agent *dra.Agent
-	o := r.withLockCheck(func() {
-		if agent != nil {
-			NoError(r.T, agent.Check())  // takes the mutex of package claim
-			_ = agent.Node.OthersKnown() // takes the mutex of package devices
-		}
-	})
+	o := r.Options
+	if !r.Measured {
+		o = r.withLockCheck(func() {
+			if agent != nil {
+				NoError(r.T, agent.Check())  // takes the mutex of package claim
+				_ = agent.Node.OthersKnown() // takes the mutex of package devices
+			}
+		})
+	}
 	made, err := dra.New(o)
 	difftest.Must(r.T, err)
 	agent = made

@@ -81,7 +81,7 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 	} {
 		client := fake.NewClientset()
 		if test.there != "" {
-			must(t, client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: test.there}}))
+			difftest.Must(t, client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: test.there}}))
 		}
 		client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			patch := string(action.(clienttesting.PatchAction).GetPatch())
@@ -98,5 +98,3 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 		}
 	}
 }
-
-var must = difftest.Must

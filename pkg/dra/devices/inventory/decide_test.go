@@ -32,7 +32,7 @@ const everything = `devices:
 func rules(t testing.TB, configuration string) inventory.Rules {
 	t.Helper()
 	r, err := inventory.ParseRules([]byte(configuration))
-	must(t, err)
+	difftest.Must(t, err)
 	return r
 }
 
@@ -40,9 +40,9 @@ func rules(t testing.TB, configuration string) inventory.Rules {
 func host(t testing.TB, text []byte) inventory.Host {
 	t.Helper()
 	file, err := capturefile.Parse(text)
-	must(t, err)
+	difftest.Must(t, err)
 	h, err := inventory.Captured(file)
-	must(t, err)
+	difftest.Must(t, err)
 	return h
 }
 
@@ -75,8 +75,6 @@ func decision(t testing.TB, all []inventory.Decision, name string) inventory.Dec
 	t.Fatalf("there is no device %s", name)
 	return inventory.Decision{}
 }
-
-var must = difftest.Must
 
 // The PFs of the host igb-sriov, a VF of each, and rules for all devices.
 const (
@@ -116,7 +114,7 @@ func changed(t testing.TB, changes string) inventory.Host {
 			h.Uplinks = nil
 		case "ports":
 			n, err := strconv.Atoi(name)
-			must(t, err)
+			difftest.Must(t, err)
 			h = host(t, capturetest.Ports(other, n))
 			h.Uplinks, h.Uses = []string{}, map[string]string{}
 		case "without":
@@ -149,7 +147,7 @@ func TestBusyDeviceKeepsItsDriver(t *testing.T) {
 	goldentest.Lines(t, "testdata/busy.txt", func(line string) []string {
 		device, changes, _ := strings.Cut(words.Replace(line), " | ")
 		why, err := inventory.Busy(changed(t, changes), device)
-		must(t, err)
+		difftest.Must(t, err)
 		return []string{cmp.Or(why, "free")}
 	})
 }

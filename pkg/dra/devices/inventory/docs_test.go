@@ -54,7 +54,7 @@ func TestClassesInDocumentationSelectDevices(t *testing.T) {
 			resourceapi.DeviceClassSpec // without the object around it
 			Spec                        resourceapi.DeviceClassSpec
 		}
-		must(t, yaml.Unmarshal([]byte(first), &class))
+		difftest.Must(t, yaml.Unmarshal([]byte(first), &class))
 		selectors := append(class.Selectors, class.Spec.Selectors...)
 		difftest.Same(t, text, selected(t, selectors[0].CEL.Expression), want)
 	}
@@ -120,7 +120,7 @@ func TestChartAcceptsEachKeyOfRule(t *testing.T) {
 		Items      *schema
 	}
 	var all schema
-	must(t, json.Unmarshal([]byte(difftest.Read(t, "../../../../deploy/charts/devinfo/values.schema.json")), &all))
+	difftest.Must(t, json.Unmarshal([]byte(difftest.Read(t, "../../../../deploy/charts/devinfo/values.schema.json")), &all))
 	var keys []string
 	for n, rule := 0, reflect.TypeFor[inventory.Rule](); n < rule.NumField(); n++ {
 		keys = append(keys, rule.Field(n).Tag.Get("json"))

@@ -237,7 +237,7 @@ func valid(t *testing.T, list []inventory.Slice) (devices int) {
 func many(t testing.TB, vfs int) inventory.Host {
 	t.Helper()
 	h, err := inventory.Captured(capturetest.ManyVFs(vfs))
-	must(t, err)
+	difftest.Must(t, err)
 	return h
 }
 
@@ -319,7 +319,7 @@ func TestRuleSelectsPublishedAttributes(t *testing.T) {
 	size := func(publish string) (bytes int) {
 		for _, s := range pool(t, many(t, 256), fmt.Sprintf(rule, publish)) {
 			text, err := json.Marshal(s.Devices)
-			must(t, err)
+			difftest.Must(t, err)
 			bytes += len(text)
 		}
 		return bytes

@@ -29,11 +29,9 @@ const (
 func kernel(t *testing.T, dir, host string) *restoretest.Kernel {
 	t.Helper()
 	k, err := restoretest.Make(dir, capturetest.Text(t, host))
-	must(t, err)
+	difftest.Must(t, err)
 	return k
 }
-
-var must = difftest.Must
 
 func function(address, ifName string) hostdev.Ref {
 	return hostdev.Ref{Kind: hostdev.VF, PCI: address, IfName: ifName}
@@ -42,7 +40,7 @@ func function(address, ifName string) hostdev.Ref {
 func look(t *testing.T, h *restore.Devices, d hostdev.Ref) restore.Snapshot {
 	t.Helper()
 	f, err := h.Look(d)
-	must(t, err)
+	difftest.Must(t, err)
 	return f
 }
 
@@ -71,14 +69,14 @@ func TestLookFindsDeviceByBusAndName(t *testing.T) {
 	goldentest.Lines(t, "testdata/devices.txt", func(line string) []string {
 		host, text, _ := strings.Cut(line, " ")
 		var device hostdev.Ref
-		must(t, json.Unmarshal([]byte(text), &device))
+		difftest.Must(t, json.Unmarshal([]byte(text), &device))
 		got := look(t, kernel(t, t.TempDir(), host).Host(), device)
 		if got.Inode == 0 {
 			t.Error("a device made anew cannot be told from this one")
 		}
 		got.Inode = 0
 		record, err := json.Marshal(got)
-		must(t, err)
+		difftest.Must(t, err)
 		return []string{string(record)}
 	})
 }
@@ -103,50 +101,50 @@ type life struct {
 
 func lives() []life {
 	gone := func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
-		must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
+		difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
 	}
 	all, names := spoilt()
 	return []life{
 		{"nothing", func(*testing.T, *restoretest.Kernel, restore.Snapshot) {}, nil},
 		{"its namespace ended", gone, []string{restore.Name, restore.MTU, restore.MAC}},
 		{"the pod took names and set all else", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
-			must(t, k.Move(vf, "", netns, "net1"))
-			must(t, k.Configure(vf, all))
-			must(t, k.EndNetns(netns))
+			difftest.Must(t, k.Move(vf, "", netns, "net1"))
+			difftest.Must(t, k.Configure(vf, all))
+			difftest.Must(t, k.EndNetns(netns))
 		}, names},
 		{"DEL could not move it, because another interface has the altname that the pod gave to it", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
-			must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
+			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
 			difftest.Is(t, k.Move(vf, netns, "", "net1"), syscall.EEXIST)
-			must(t, k.EndNetns(netns))
+			difftest.Must(t, k.EndNetns(netns))
 		}, []string{restore.Name}},
 		{"a plugin restored the name", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
-			must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
+			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
 		}, []string{restore.MTU, restore.MAC}},
 		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
-			must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
+			difftest.Must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
 		}, []string{restore.Name, restore.MTU, restore.MAC, link.VFMAC, link.VFVLAN, link.VFTrust}},
 		{"its PF set all else", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
-			must(t, k.ConfigureVF(vf, link.VFSettings{
+			difftest.Must(t, k.ConfigureVF(vf, link.VFSettings{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
 		}, []string{link.VFVLAN, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}},
 		{"vfio-pci", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			h := k.Host()
-			must(t, h.MayBind(f, "vfio-pci"))
-			must(t, h.Bind(f, "vfio-pci"))
+			difftest.Must(t, h.MayBind(f, "vfio-pci"))
+			difftest.Must(t, h.Bind(f, "vfio-pci"))
 			if now := look(t, h, function(vf, "eth2")); now.Driver != "vfio-pci" || now.IfName != "" {
 				t.Errorf("bound: %+v", now)
 			}
-			must(t, h.Bind(f, "vfio-pci")) // as after a crash
+			difftest.Must(t, h.Bind(f, "vfio-pci")) // as after a crash
 		}, []string{restore.Driver, restore.Name, restore.MAC}},
 		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
-			must(t, k.Host().Bind(f, "vfio-pci"))
+			difftest.Must(t, k.Host().Bind(f, "vfio-pci"))
 			to := *untouched()
 			to.MAC = podsMAC
-			must(t, k.ConfigureVF(vf, to))
+			difftest.Must(t, k.ConfigureVF(vf, to))
 		}, []string{link.VFMAC, restore.Driver, restore.Name, restore.MAC}},
 		{"the pod unbound the driver", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
-			must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
+			difftest.Must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
 		}, []string{restore.Driver, restore.Name, restore.MAC}},
 	}
 }
@@ -178,15 +176,15 @@ func TestRestoreFailsWhilePFIsAway(t *testing.T) {
 		k := kernel(t, dir, "igb-sriov")
 		h := k.Host()
 		f := look(t, h, function(vf, "eth2"))
-		must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}), test.away(k, dir))
+		difftest.Must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}), test.away(k, dir))
 		did, err := h.Restore(f)
 		difftest.Is(t, err, restore.ErrNotOnNode)
 		difftest.Same(t, name+": did without its PF", did, []string(nil))
 		_, err = h.Look(function(vf, "eth2"))
 		difftest.Is(t, err, test.look)
-		must(t, test.back(k, dir))
+		difftest.Must(t, test.back(k, dir))
 		did, err = h.Restore(f)
-		must(t, err)
+		difftest.Must(t, err)
 		difftest.Same(t, name+": did with its PF", did, []string{link.VFVLAN, link.VFTrust})
 		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	}
@@ -229,7 +227,7 @@ func TestRestoreUndoesAllChangesDespiteInterruption(t *testing.T) {
 
 func TestRestoreFailsWhileInterfaceIsAway(t *testing.T) {
 	k, h, f := igb(t)
-	must(t, k.Move(vf, "", netns, "net1"))
+	difftest.Must(t, k.Move(vf, "", netns, "net1"))
 	_, err := h.Restore(f)
 	difftest.Is(t, err, restore.ErrNotOnNode)
 	difftest.Says(t, err, "eth2")
@@ -249,7 +247,7 @@ func TestRestoreDoesNotChangeReplacedDevice(t *testing.T) {
 		t.Errorf("got %+v and %+v", f, other)
 	}
 	f.Inode++
-	must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
+	difftest.Must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
 	k.Fault = func() error { t.Error("it is changed"); return nil }
 	if did, err := h.Restore(f); !errors.Is(err, restore.ErrGone) || did != nil {
 		t.Errorf("got %q, %v", did, err)
@@ -258,15 +256,15 @@ func TestRestoreDoesNotChangeReplacedDevice(t *testing.T) {
 
 func TestMismatchNamesSettings(t *testing.T) {
 	k, h, f := igb(t)
-	must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
-	must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
-	must(t, k.Move("0000:01:10.2", netns+"2", "", "eth2"))
+	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
+	difftest.Must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
+	difftest.Must(t, k.Move("0000:01:10.2", netns+"2", "", "eth2"))
 	did, err := h.Restore(f)
 	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
 	difftest.Equal(t, did, []string{restore.MTU, restore.MAC})
-	must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
+	difftest.Must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
 	did, err = h.Restore(f)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, did, []string{restore.Name})
 }
 
@@ -276,7 +274,7 @@ func TestRestoreDoesNotChangeOtherPort(t *testing.T) {
 	h := kernel(t, dir, "netdevsim-switchdev").Host()
 	f, neighbour := look(t, h, hostdev.Ref{IfName: "eth1"}), look(t, h, hostdev.Ref{IfName: "eth0"})
 	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
-		must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
+		difftest.Must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
 	}
 	if did, err := h.Restore(f); !errors.Is(err, restore.ErrNotOnNode) || did != nil {
 		t.Errorf("did %q: %v", did, err)
@@ -290,7 +288,7 @@ func TestSnapshotHasKeysOfSettings(t *testing.T) {
 		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
 		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
 	}})
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, string(got), `{"bus":"pci","device":"0000:03:00.2",`+
 		`"dump":{"altnames":"a","group":"01000000"},`+
 		`"vf":{"mac":"02:00:00:00:00:01","vlan":7,"qos":3,"vlanProto":34984,"trust":true,"spoofCheck":true,"linkState":2,"minRate":10,"maxRate":200,`+
@@ -302,16 +300,16 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 	const other = "0000:01:10.2" // eth3
 	k, h, f := igb(t)
 	g := look(t, h, function(other, "eth3"))
-	must(t, k.Move(vf, "", netns, "net1"), k.Move(other, "", netns+"2", "net2"))
-	must(t, k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
-	must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
+	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Move(other, "", netns+"2", "net2"))
+	difftest.Must(t, k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
+	difftest.Must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
 	did, err := h.Restore(g)
 	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
 	difftest.Says(t, err, "eth3", `altname of interface "net1"`, vf)
 	difftest.Equal(t, did, []string(nil))
 	for _, d := range []restore.Snapshot{f, g} {
 		_, err := h.Restore(d)
-		must(t, err)
+		difftest.Must(t, err)
 	}
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	difftest.Equal(t, look(t, h, function(other, "eth3")), g)
@@ -320,27 +318,27 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 // An interface has no altnames after its driver was bound again.
 func TestAltNamesFromBeforeADDAreRestored(t *testing.T) {
 	k, h, _ := igb(t)
-	must(t, k.SetAltName(named(k, "eth2"), "enp1s0f0v0", true))
+	difftest.Must(t, k.SetAltName(named(k, "eth2"), "enp1s0f0v0", true))
 	f := look(t, h, function(vf, "eth2"))
-	must(t, k.Move(vf, "", netns, "net1"), k.EndNetns(netns))
+	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.EndNetns(netns))
 	did, err := h.Restore(f)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, did, []string{restore.Name})
-	must(t, h.Bind(f, "vfio-pci"))
+	difftest.Must(t, h.Bind(f, "vfio-pci"))
 	_, err = h.Restore(f)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
 // The snapshot may have an altname that an earlier pod gave to the interface, and that is the name of another one.
 func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	k, h, _ := igb(t)
-	must(t, k.SetAltName(named(k, "eth2"), "eth9", true))
+	difftest.Must(t, k.SetAltName(named(k, "eth2"), "eth9", true))
 	f := look(t, h, function(vf, "eth2"))
-	must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: ""}), k.EndNetns(netns))
-	must(t, k.Change(named(k, "eth3"), link.Change{Name: "eth9"}))
+	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: ""}), k.EndNetns(netns))
+	difftest.Must(t, k.Change(named(k, "eth3"), link.Change{Name: "eth9"}))
 	did, err := h.Restore(f)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, did, []string{restore.Name})
 	delete(f.Settings, link.AltNames)
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
@@ -382,9 +380,9 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 	} {
 		overtakenAfter := func(calls int) (*restoretest.Kernel, *restore.Devices, restore.Snapshot) {
 			k, _, f := igb(t)
-			must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
+			difftest.Must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
 			return k, restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() {
-				must(t, k.Change(named(k, "eth2"), link.Change{Name: "away"}), take(k))
+				difftest.Must(t, k.Change(named(k, "eth2"), link.Change{Name: "away"}), take(k))
 			}}), f
 		}
 		for calls := range 2 {
@@ -406,9 +404,9 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 func TestSettingsWithoutSnapshotAreNotChanged(t *testing.T) {
 	k, h, f := igb(t)
 	f.Settings = nil
-	must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{link.AltNames: "x", "promisc": "on"}), k.EndNetns(netns))
+	difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{link.AltNames: "x", "promisc": "on"}), k.EndNetns(netns))
 	did, err := h.Restore(f)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, did, []string(nil))
 }
 
@@ -426,7 +424,7 @@ func TestUnknownDifferenceIsHarmless(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k, h, f := igb(t)
 			f.Withhold = test.withhold
-			must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000", test.setting: "07000000"}), k.EndNetns(netns))
+			difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000", test.setting: "07000000"}), k.EndNetns(netns))
 			if test.setting == "xdpoffload" {
 				k.Fault = func() error { return errors.New("firmware says no") }
 			}
@@ -445,7 +443,7 @@ func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
 	for killedAt := range changes + 2 {
 		k, h, f := igb(t)
 		f.MayReset = true
-		must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
 		n := 0
 		k.Fault = func() error {
 			if n++; n > killedAt {
@@ -459,16 +457,16 @@ func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
 		}
 		k.Fault = nil
 		_, err = k.Host().Restore(f)
-		must(t, err)
+		difftest.Must(t, err)
 		f.MayReset = false
 		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	}
 	k, h, f := igb(t)
 	f.MayReset = true
 	did, err := h.Restore(f)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Same(t, "of a device without a difference", did, []string{restore.Reset, restore.Name, restore.MAC})
-	must(t, k.Move(vf, "", netns, "net1"))
+	difftest.Must(t, k.Move(vf, "", netns, "net1"))
 	did, err = h.Restore(f)
 	difftest.Is(t, err, restore.ErrNotOnNode)
 	difftest.Same(t, "of a device in a pod", did, []string(nil))
@@ -486,7 +484,7 @@ func TestOnlyMeasuredDriversAreReset(t *testing.T) {
 			k := kernel(t, t.TempDir(), test.host)
 			f := look(t, k.Host(), function(test.device, test.ifName))
 			f.MayReset = test.mayReset
-			must(t, k.Move(test.device, "", netns, test.ifName), k.Configure(test.device, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+			difftest.Must(t, k.Move(test.device, "", netns, test.ifName), k.Configure(test.device, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
 			did, err := k.Host().Restore(f)
 			difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{"rtnetlink-99"})
 			difftest.Equal(t, did, []string(nil))

@@ -27,11 +27,11 @@ func TestDriverIsRefusedWithoutIsolationOfFunction(t *testing.T) {
 			word := append(strings.Fields(change), "")
 			switch path := filepath.Join(dir, "kernel/sys", word[1]); word[0] {
 			case "link":
-				must(t, os.Symlink(word[2], path))
+				difftest.Must(t, os.Symlink(word[2], path))
 			case "write":
-				must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(word[2]+"\n"), 0o644))
+				difftest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(word[2]+"\n"), 0o644))
 			case "remove":
-				must(t, os.Remove(path))
+				difftest.Must(t, os.Remove(path))
 			}
 		}
 		if err := k.Host().MayBind(look(t, k.Host(), function(vf, "eth2")), part[0]); err != nil {
@@ -61,7 +61,7 @@ func TestBlockedUnbindDoesNotBlockOtherDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := kernel(t, t.TempDir(), "igb-sriov")
 		f := look(t, k.Host(), function(vf, "eth2"))
-		must(t, k.Host().Bind(f, "vfio-pci"))
+		difftest.Must(t, k.Host().Bind(f, "vfio-pci"))
 		var calls atomic.Int32
 		closed := make(chan struct{})
 		wait := func() {
@@ -106,5 +106,5 @@ func TestBindFailsIfKernelBindsOtherDriver(t *testing.T) {
 	_, h, f := igb(t)
 	difftest.Says(t, h.Bind(f, "uio"), fmt.Sprintf(`%s: bound to driver "", not to "uio"`, vf))
 	_, err := h.Restore(f)
-	must(t, err)
+	difftest.Must(t, err)
 }
