@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,12 +18,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"devinfo-cni.io/pkg/core/httpstatus/httpstatustest"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -33,22 +32,19 @@ import (
 func alone(t *testing.T) *options {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dra-") // t.TempDir is too long for a socket
-	must(t, err)
+	difftest.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	const nowhere = `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
 		"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}]}`
-	must(t, os.WriteFile(kubeconfig, []byte(nowhere), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "gate"), nil, 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"stateDir": "`+filepath.Join(dir, "journal")+`"}`), 0o600))
-	free, err := net.Listen("tcp", "127.0.0.1:0") // a free address
-	must(t, err)
-	must(t, free.Close())
+	difftest.Must(t, os.WriteFile(kubeconfig, []byte(nowhere), 0o600))
+	difftest.Must(t, os.WriteFile(filepath.Join(dir, "gate"), nil, 0o755))
+	difftest.Must(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"stateDir": "`+filepath.Join(dir, "journal")+`"}`), 0o600))
 	return &options{
 		nodeName: "n1", kubeconfig: kubeconfig, pluginsDir: dir, registrarDir: dir, nodeConfig: filepath.Join(dir, "node.json"),
 		cdiDir: filepath.Join(dir, "cdi"), cniBinDir: dir, nriSocket: filepath.Join(dir, "nri.sock"), nriIndex: "50",
 		podResources: filepath.Join(dir, "none.sock"), gate: filepath.Join(dir, "gate"),
-		metadata: true, metricsAddress: free.Addr().String(),
+		metadata: true, metricsAddress: httpstatustest.Free(t),
 	}
 }
 
@@ -73,20 +69,20 @@ func started(t *testing.T, o *options) (end func() error) {
 func TestDriverWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 	o := alone(t)
 	taken, err := net.Listen("tcp", o.metricsAddress)
-	must(t, err)
+	difftest.Must(t, err)
 	end := started(t, o)
 	difftest.Eventually(t, "the kubelet could register it", func() bool {
 		sockets, _ := filepath.Glob(filepath.Join(o.registrarDir, "*-reg.sock"))
 		return len(sockets) > 0
 	})
-	must(t, taken.Close())
-	healthy(t, o, "503 ", "[-] kubelet: the kubelet has not registered the driver", "[-] nri: not connected to "+o.nriSocket, "[+] state")
+	difftest.Must(t, taken.Close())
+	httpstatustest.WaitHealth(t, o.metricsAddress, "503 ", "[-] kubelet: the kubelet has not registered the driver", "[-] nri: not connected to "+o.nriSocket, "[+] state")
 	difftest.Is(t, run(t.Context(), o, slog.New(slog.DiscardHandler)), state.ErrLocked)
-	must(t, end())
+	difftest.Must(t, end())
 	if sockets, _ := filepath.Glob(filepath.Join(o.pluginsDir, "*.sock")); len(sockets) > 0 {
 		t.Errorf("left behind: %s", sockets)
 	}
-	must(t, started(t, o)()) // the next driver
+	difftest.Must(t, started(t, o)()) // the next driver
 }
 
 func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
@@ -116,7 +112,7 @@ func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 func TestDriverDoesNotStartWithoutHostMounts(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		const dir = "/run/netns"
-		must(t, os.MkdirAll(dir, 0o755))
+		difftest.Must(t, os.MkdirAll(dir, 0o755))
 		for _, test := range []struct {
 			hostRoot, dir string
 			propagation   uintptr
@@ -127,18 +123,16 @@ func TestDriverDoesNotStartWithoutHostMounts(t *testing.T) {
 			{"/host", dir + "/elsewhere", unix.MS_PRIVATE, ""},
 			{"", dir, unix.MS_PRIVATE, ""}, // on the node itself
 		} {
-			must(t, unix.Mount("", "/run", "", test.propagation, ""))
+			difftest.Must(t, unix.Mount("", "/run", "", test.propagation, ""))
 			err := (&options{hostRoot: test.hostRoot}).checkMounts(test.dir)
 			if test.want == "" {
-				must(t, err)
+				difftest.Must(t, err)
 			} else {
 				difftest.Says(t, err, test.want)
 			}
 		}
 	})
 }
-
-var must = difftest.Must
 
 // The test binary also runs as the driver.
 func TestMain(m *testing.M) {
@@ -163,7 +157,7 @@ func process(ctx context.Context, o *options, args ...string) *exec.Cmd {
 // A driver that continued with invalid rules would let the update of the other nodes continue.
 func TestDriverEndsWithRulesThatItRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "devices.yaml")
-	must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n- {ifNames: [eth3], sharing: shared, nodes: {}}\n"), 0o600))
+	difftest.Must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n- {ifNames: [eth3], sharing: shared, nodes: {}}\n"), 0o600))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // limit for a driver that does not end
 	defer cancel()
 	out, err := process(ctx, alone(t), "--devices="+file).CombinedOutput()
@@ -179,22 +173,14 @@ func launched(t *testing.T, o *options) *exec.Cmd {
 	t.Helper()
 	cmd := process(t.Context(), o)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	must(t, cmd.Start())
-	conn, err := grpc.NewClient("unix:"+filepath.Join(o.registrarDir, driver+"-reg.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	for {
-		if _, err = registerapi.NewRegistrationClient(conn).GetInfo(ctx, &registerapi.InfoRequest{}); err == nil {
-			return cmd
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("it does not start: %v", err)
-		}
+	difftest.Must(t, cmd.Start())
+	conn := dratest.Dial(t, filepath.Join(o.registrarDir, driver+"-reg.sock"))
+	difftest.Eventually(t, "the kubelet can register it", func() bool {
 		conn.ResetConnectBackoff()
-		time.Sleep(5 * time.Millisecond)
-	}
+		_, err := registerapi.NewRegistrationClient(conn).GetInfo(t.Context(), &registerapi.InfoRequest{})
+		return err == nil
+	})
+	return cmd
 }
 
 // The kubelet deletes a driver's ResourceSlices 30 s after the driver has ended. The test measures the driver's part
@@ -221,8 +207,8 @@ func TestDriverRestartsQuickly(t *testing.T) {
 
 func terminate(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	must(t, cmd.Process.Signal(syscall.SIGTERM))
-	must(t, cmd.Wait())
+	difftest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
+	difftest.Must(t, cmd.Wait())
 }
 
 // slicesServer is an API server with one ResourceSlice of the node. gone reports whether it was deleted.
@@ -245,7 +231,7 @@ func slicesServer(t *testing.T, o *options) (gone func() bool) {
 	}))
 	t.Cleanup(server.Close)
 	text := strings.ReplaceAll(difftest.Read(t, o.kubeconfig), "https://127.0.0.1:1", server.URL)
-	must(t, os.WriteFile(o.kubeconfig, []byte(text), 0o600))
+	difftest.Must(t, os.WriteFile(o.kubeconfig, []byte(text), 0o600))
 	return func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -253,32 +239,16 @@ func slicesServer(t *testing.T, o *options) (gone func() bool) {
 	}
 }
 
-// healthy returns when /healthz lists all parts.
-func healthy(t *testing.T, o *options, parts ...string) {
-	t.Helper()
-	difftest.Eventually(t, "/healthz has "+strings.Join(parts, ", "), func() bool {
-		answer, err := http.Get("http://" + o.metricsAddress + "/healthz")
-		if err != nil {
-			return false
-		}
-		defer answer.Body.Close()
-		data, err := io.ReadAll(answer.Body)
-		text := answer.Status + "\n" + string(data)
-		lacks := func(part string) bool { return !strings.Contains(text, part) }
-		return err == nil && !slices.ContainsFunc(parts, lacks)
-	})
-}
-
 // The kubelet cannot unprepare the claims of deleted pods without the driver.
 func TestUninstallServesClaimsUntilNoneIsOnRecord(t *testing.T) {
 	o := alone(t)
 	o.uninstall, o.linger = true, 20*time.Millisecond
 	o.pluginsDir, o.registrarDir = filepath.Join(o.pluginsDir, "plugins"), filepath.Join(o.registrarDir, "registry")
-	must(t, os.Mkdir(o.pluginsDir, 0o755), os.Mkdir(o.registrarDir, 0o755))
+	difftest.Must(t, os.Mkdir(o.pluginsDir, 0o755), os.Mkdir(o.registrarDir, 0o755))
 	gone := slicesServer(t, o)
 	records, err := state.Open(o.stateDir())
-	must(t, err)
-	must(t, records.Put(&state.Claim{Namespace: "ns", Name: "net", UID: "u1", Pod: state.Pod{Namespace: "ns", Name: "web", UID: "p1"}, Attachments: []state.Attachment{
+	difftest.Must(t, err)
+	difftest.Must(t, records.Put(&state.Claim{Namespace: "ns", Name: "net", UID: "u1", Pod: state.Pod{Namespace: "ns", Name: "web", UID: "p1"}, Attachments: []state.Attachment{
 		{Request: "r", Pool: "n1", Device: "cni", Network: "net", CNIVersion: "1.0.0", IfName: "net1", List: []byte(`{}`), Phase: state.Prepared},
 	}}), records.Close())
 	const uses = "claims are on record, 1 in all: delete their pods while the driver runs: pod ns/web (claim ns/net)"
@@ -289,16 +259,14 @@ func TestUninstallServesClaimsUntilNoneIsOnRecord(t *testing.T) {
 
 	o.keepRunning = true
 	end := started(t, o)
-	healthy(t, o, "503 ", "[+] state", "[-] uninstalled: "+uses)
+	httpstatustest.WaitHealth(t, o.metricsAddress, "503 ", "[+] state", "[-] uninstalled: "+uses)
 	difftest.Eventually(t, "the ResourceSlice is deleted", gone)
-	conn, err := grpc.NewClient("unix:"+filepath.Join(o.pluginDir(), "dra.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	defer conn.Close()
+	conn := dratest.Dial(t, filepath.Join(o.pluginDir(), "dra.sock"))
 	claims := []*drapb.Claim{{Namespace: "ns", Name: "net", Uid: "u1"}}
 	_, err = drapb.NewDRAPluginClient(conn).NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: claims})
-	must(t, err)
-	healthy(t, o, "200 ", "[+] uninstalled")
-	must(t, end())
+	difftest.Must(t, err)
+	httpstatustest.WaitHealth(t, o.metricsAddress, "200 ", "[+] uninstalled")
+	difftest.Must(t, end())
 	left := difftest.Files(t, o.pluginsDir, o.registrarDir, filepath.Join(o.cniBinDir, gateName), o.cdiDir)
 	if _, err := os.Stat(o.pluginDir()); !os.IsNotExist(err) || left != nil {
 		t.Errorf("left: %q, %v", left, err)

@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/httpstatus/httpstatustest"
 	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/test/difftest"
@@ -84,52 +81,24 @@ func (n *node) start(flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// health waits until /healthz of an agent contains all texts.
-func (n *node) health(address string, texts ...string) {
-	n.t.Helper()
-	difftest.Eventually(n.t, fmt.Sprintf("/healthz of %s contains %q", address, texts), func() bool {
-		text, _ := get(address, "/healthz")
-		return !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(text, s) })
-	})
-}
-
-func get(address, path string) (string, error) {
-	answer, err := http.Get("http://" + address + path)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	return answer.Status + "\n" + string(text), err
-}
-
-// free returns an unused address.
-func free(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	difftest.Must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // An agent with --keep-running stays ready after the uninstallation. The test also holds an flock on run-dir,
 // which must not block the agents, because every user who can read the directory can take that flock.
 func TestRollingUpdateAndUninstall(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Mkdir(n.at("run"), 0o755))
 	safefiletest.Lock(t, n.at("run"))
-	first, second := free(t), free(t)
+	first, second := httpstatustest.Free(t), httpstatustest.Free(t)
 	one := n.start("--metrics-address=" + first)
-	n.health(first, "200 ", "[+] lock", "[+] settings-dir\n", "[+] plugin", "[+] settings\n", "[+] gc", "[+] attachments")
-	text, err := get(first, "/metrics")
+	httpstatustest.WaitHealth(t, first, "200 ", "[+] lock", "[+] settings-dir\n", "[+] plugin", "[+] settings\n", "[+] gc", "[+] attachments")
+	text, err := httpstatustest.Get(first, "/metrics")
 	n.must(err)
 	difftest.Contains(t, text, `devinfo_plugin_info{journal_format="3",version="v1.2.0"} 1`)
 	two := n.start("--metrics-address=" + second)
-	n.health(second, "503 ", "[-] lock: another devinfo-agent runs on this node", "[-] plugin: has not started yet")
+	httpstatustest.WaitHealth(t, second, "503 ", "[-] lock: another devinfo-agent runs on this node", "[-] plugin: has not started yet")
 
 	n.must(one.Process.Signal(syscall.SIGTERM))
 	n.must(one.Wait()) // fails unless the exit code is 0
-	n.health(second, "[+] lock", "[+] plugin")
+	httpstatustest.WaitHealth(t, second, "[+] lock", "[+] plugin")
 	n.must(two.Process.Signal(syscall.SIGTERM))
 	n.must(two.Wait())
 
@@ -138,7 +107,7 @@ func TestRollingUpdateAndUninstall(t *testing.T) {
 		n.must(err)
 	}
 	last := n.start("--metrics-address="+first, "--uninstall", "--keep-running")
-	n.health(first, "200 ", "[+] uninstalled")
+	httpstatustest.WaitHealth(t, first, "200 ", "[+] uninstalled")
 	n.must(last.Process.Signal(syscall.SIGTERM))
 	n.must(last.Wait())
 	difftest.Holds(t, n.at("bin"))
@@ -151,11 +120,11 @@ func TestAgentWithInvalidSettingsIsNotReady(t *testing.T) {
 	n := newNode(t)
 	difftest.Write(t, n.at("etc/node.json"), difftest.Read(t, n.at("settings/n1.json")), 0o644)
 	n.settings(`, "logLevl": "debug"`)
-	address := free(t)
+	address := httpstatustest.Free(t)
 	n.start("--metrics-address=" + address)
-	n.health(address, "503 ", "[-] settings: ", "logLevl: the key is not known; did you mean logLevel?", "[+] plugin")
+	httpstatustest.WaitHealth(t, address, "503 ", "[-] settings: ", "logLevl: the key is not known; did you mean logLevel?", "[+] plugin")
 	n.settings("")
-	n.health(address, "200 ", "[+] settings")
+	httpstatustest.WaitHealth(t, address, "200 ", "[+] settings")
 }
 
 func TestExitCodeDistinguishesInvalidFlags(t *testing.T) {
@@ -178,9 +147,9 @@ func TestExitCodeDistinguishesInvalidFlags(t *testing.T) {
 
 func TestUninstallReportsARunningAgent(t *testing.T) {
 	n := newNode(t)
-	address := free(t)
+	address := httpstatustest.Free(t)
 	n.start("--metrics-address=" + address)
-	n.health(address, "[+] plugin")
+	httpstatustest.WaitHealth(t, address, "[+] plugin")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // like SIGTERM
 	o, err := parsed(t, "--node-config="+n.at("etc/node.json"), "--cni-bin-dir="+n.at("bin"), "--run-dir="+n.at("run"), "--uninstall")

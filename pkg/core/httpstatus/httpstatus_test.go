@@ -3,10 +3,8 @@ package httpstatus_test
 import (
 	"bytes"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"devinfo-cni.io/pkg/core/httpstatus"
+	"devinfo-cni.io/pkg/core/httpstatus/httpstatustest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -46,21 +45,15 @@ func TestServeServesUntilStopped(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "a_total"})
 	registry.MustRegister(counter)
-	address := free(t)
+	address := httpstatustest.Free(t)
 	stop := served(t, address, registry)
 	for path, want := range map[string]string{"/healthz": "", "/metrics": "a_total 0"} {
-		answer, err := http.Get("http://" + address + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, _ := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if answer.StatusCode != 200 || !strings.Contains(string(text), want) {
-			t.Errorf("%s: %d %s", path, answer.StatusCode, text)
-		}
+		text, err := httpstatustest.Get(address, path)
+		difftest.Must(t, err)
+		difftest.Contains(t, text, "200 OK\n", want)
 	}
 	stop()
-	if _, err := http.Get("http://" + address + "/healthz"); err == nil {
+	if _, err := httpstatustest.Get(address, "/healthz"); err == nil {
 		t.Error("it answers after stop")
 	}
 }
@@ -69,13 +62,7 @@ func TestServeServesUntilStopped(t *testing.T) {
 func served(t *testing.T, address string, metrics prometheus.Gatherer) (stop func()) {
 	t.Helper()
 	stop = httpstatus.Serve(t.Context(), "--flag", address, metrics, httpstatus.Health(), slog.New(slog.NewTextHandler(t.Output(), nil)))
-	difftest.Eventually(t, "it serves", func() bool {
-		answer, err := http.Get("http://" + address + "/healthz")
-		if err == nil {
-			answer.Body.Close()
-		}
-		return err == nil
-	})
+	httpstatustest.WaitHealth(t, address, "200 ")
 	return stop
 }
 
@@ -96,17 +83,6 @@ func TestServeLogsBusyAddressOnce(t *testing.T) {
 	})
 }
 
-// free returns an unused address.
-func free(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // gathering is a gatherer that blocks until the channel is closed.
 type gathering chan struct{}
 
@@ -117,30 +93,26 @@ func (g gathering) Gather() ([]*dto.MetricFamily, error) {
 
 func TestConcurrentScrapesAreLimited(t *testing.T) {
 	slow := make(gathering)
-	address := free(t)
+	address := httpstatustest.Free(t)
 	defer served(t, address, slow)()
 	const many = 20
-	codes := make(chan int, many)
+	codes := make(chan string, many)
 	for range many {
 		go func() {
-			answer, err := http.Get("http://" + address + "/metrics")
-			if err != nil {
-				codes <- 0
-				return
-			}
-			answer.Body.Close()
-			codes <- answer.StatusCode
+			answer, _ := httpstatustest.Get(address, "/metrics")
+			code, _, _ := strings.Cut(answer, " ")
+			codes <- code
 		}()
 	}
 	for range many - 4 {
-		if code := <-codes; code != http.StatusServiceUnavailable {
-			t.Errorf("code %d", code)
+		if code := <-codes; code != "503" {
+			t.Errorf("code %q", code)
 		}
 	}
 	close(slow)
 	for range 4 {
-		if code := <-codes; code != http.StatusOK {
-			t.Errorf("code %d", code)
+		if code := <-codes; code != "200" {
+			t.Errorf("code %q", code)
 		}
 	}
 }
