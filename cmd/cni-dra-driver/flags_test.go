@@ -19,7 +19,7 @@ func parse(t *testing.T, args ...string) (options, error) {
 	var o options
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.add(flags)
-	must(t, flags.Parse(args))
+	difftest.Must(t, flags.Parse(args))
 	return o, o.check()
 }
 
@@ -36,7 +36,7 @@ func TestOnlyNodeNameIsRequired(t *testing.T) {
 		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
 		delMaxFailures: 5, delMinRetryTime: 2 * time.Minute, carrierGrace: time.Minute, numaNode: "scalar",
 	}
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Same(t, "options", got, want, cmp.AllowUnexported(options{}))
 }
 

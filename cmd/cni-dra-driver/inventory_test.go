@@ -25,7 +25,7 @@ const igb = "../../testdata/hosts/igb-sriov.txtar"
 func inventoryOf(t *testing.T, rules string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "devices.yaml")
-	must(t, os.WriteFile(file, []byte(rules), 0o600))
+	difftest.Must(t, os.WriteFile(file, []byte(rules), 0o600))
 	cmd := command()
 	var out, warn bytes.Buffer
 	cmd.SetOut(&out)
@@ -72,11 +72,11 @@ func TestInventoryPrintsSameContentAsYAMLAndJSON(t *testing.T) {
 	}
 	for n, format := range []string{"yaml", "json"} {
 		text, _, err := inventoryOf(t, someDevices, "--capture", igb, "-o", format)
-		must(t, err)
+		difftest.Must(t, err)
 		if isJSON := json.Valid([]byte(text)); isJSON != (format == "json") {
 			t.Errorf("-o %s prints JSON: %v", format, isJSON)
 		}
-		must(t, yaml.Unmarshal([]byte(text), &all[n])) // JSON is YAML
+		difftest.Must(t, yaml.Unmarshal([]byte(text), &all[n])) // JSON is YAML
 	}
 	difftest.Equal(t, all[1], all[0])
 	if len(all[0].Slices) != 1 || len(all[0].Slices[0].Devices) != 3 || len(all[0].LeftOut) != 6 {
@@ -120,21 +120,21 @@ func TestDocumentationShowsTheOutputOfInventory(t *testing.T) {
 	command, want, _ := strings.Cut(difftest.Block(t, docs, "console", prompt), "\n")
 	args := strings.Replace(strings.TrimPrefix(command, prompt), "--capture ", "--capture ../../", 1)
 	got, _, err := inventoryOf(t, difftest.Block(t, docs, "yaml", "physicalNetwork: red"), strings.Fields(args)...)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, got, want)
 }
 
 func TestClearDropsOnlyUndeletedAttachments(t *testing.T) {
 	plugins := t.TempDir()
 	store, err := state.Open(filepath.Join(plugins, driver, "state"))
-	must(t, err)
+	difftest.Must(t, err)
 	defer store.Close() // the store is locked, as by a running driver
 	at := state.Attachment{
 		Pool: "n1", Device: "cni-3", Network: "net", IfName: "net1", List: json.RawMessage("{}"), Phase: state.Undeleted,
 		Execution: state.Execution{Sandbox: "s1", Args: [][2]string{{"K8S_POD_NAMESPACE", "ns"}, {"K8S_POD_NAME", "pod"}}},
 	}
 	left := &state.Claim{Namespace: "ns", Name: "claim", UID: "u1", Undeleted: []state.Attachment{at}}
-	must(t, store.Put(left))
+	difftest.Must(t, store.Put(left))
 	var out strings.Builder
 	cmd := command()
 	cmd.SetOut(&out)
@@ -148,7 +148,7 @@ func TestClearDropsOnlyUndeletedAttachments(t *testing.T) {
 	t.Setenv(state.DirVariable, filepath.Join(plugins, driver, "state"))
 	out.Reset()
 	cmd.SetArgs([]string{"clear", "u1"})
-	must(t, cmd.Execute())
+	difftest.Must(t, cmd.Execute())
 	difftest.Contains(t, out.String(), "cleared") // in the directory of the node
 	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
 	difftest.Says(t, cmd.Execute(), "give --kubelet-plugins-dir")

@@ -56,7 +56,7 @@ func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 	difftest.Write(t, o.devices, "devices: []", 0o600)
 	difftest.Write(t, filepath.Join(locks, "0000:03:00.5"), "/proc/self/ns/net", 0o600)
 	offered, err := o.inventory(sysfs.New(os.DirFS("/sys")))
-	must(t, err)
+	difftest.Must(t, err)
 	const locked = "sriov-cni has allocated it to network namespace /proc/self/ns/net"
 	o.podResourcesGiven = true
 	_, err = o.inventory(sysfs.New(os.DirFS("/sys")))
@@ -67,13 +67,13 @@ func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 	_, err = podresources.Advertised(t.Context(), socket, "example.com/vf", "0000:03:00.4")
 	difftest.Says(t, err, "kubelet.sock")
 	listener, err := net.Listen("unix", socket)
-	must(t, err)
+	difftest.Must(t, err)
 	server := grpc.NewServer()
 	podresourcesapi.RegisterPodResourcesListerServer(server, &kubelet{})
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	got, err := offered.Others(t.Context())
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, got, map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
 	for device, want := range map[string]bool{"0000:03:00.4": true, "0000:03:00.5": true, "0000:03:00.6": false} {
 		if got, err := podresources.Advertised(t.Context(), socket, "example.com/vf", device); got != want || err != nil {
@@ -92,11 +92,11 @@ func TestCaptureReplacesNode(t *testing.T) {
 	o := alone(t)
 	dir := filepath.Dir(o.kubeconfig)
 	o.devices, o.captureFile = filepath.Join(dir, "devices.yaml"), filepath.Join(dir, "host.txtar")
-	must(t, os.WriteFile(o.captureFile, capturetest.Text(t, "igb-sriov"), 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
+	difftest.Must(t, os.WriteFile(o.captureFile, capturetest.Text(t, "igb-sriov"), 0o600), os.WriteFile(o.devices, []byte("devices: []"), 0o600))
 	sys, err := o.sysfs(config.Node{Sysfs: "/sys"})
-	must(t, err)
+	difftest.Must(t, err)
 	vf, err := pci.Parse("0000:01:10.6")
-	must(t, err)
+	difftest.Must(t, err)
 	if _, ok, err := sys.PCI(vf); !ok || err != nil {
 		t.Errorf("its functions are not found: %v", err)
 	}
@@ -104,13 +104,13 @@ func TestCaptureReplacesNode(t *testing.T) {
 		t.Error("this node's devices would be changed, or held, by a captured host's addresses")
 	}
 	offered, err := o.inventory(sys)
-	must(t, err)
+	difftest.Must(t, err)
 	host, err := offered.Host()
-	must(t, err)
+	difftest.Must(t, err)
 	if devices, _, err := inventory.Read(host); err != nil || len(devices) != 9 {
 		t.Errorf("%d devices, %v", len(devices), err)
 	}
-	must(t, os.Remove(o.captureFile))
+	difftest.Must(t, os.Remove(o.captureFile))
 	_, err = offered.Host()
 	difftest.Says(t, err, "--capture")
 }
@@ -121,10 +121,10 @@ func TestInvalidRulesAreRecordedForDevinfoctl(t *testing.T) {
 	o.devices = filepath.Join(filepath.Dir(o.kubeconfig), "devices.yaml")
 	start := func(rules string) (*state.Offer, error) {
 		t.Helper()
-		must(t, os.WriteFile(o.devices, []byte(rules), 0o600))
+		difftest.Must(t, os.WriteFile(o.devices, []byte(rules), 0o600))
 		_, failed := o.inventory(sysfs.New(os.DirFS("/sys")))
 		left, err := state.ReadOffer(o.stateDir())
-		must(t, err)
+		difftest.Must(t, err)
 		return left, failed
 	}
 	left, err := start("devices: [{sharing: exclusive, pfNames: [eth0]}, {sharing: mine, ifNames: [eth1]}]")
@@ -133,7 +133,7 @@ func TestInvalidRulesAreRecordedForDevinfoctl(t *testing.T) {
 	}
 	o.devices = ""
 	_, err = o.inventory(nil)
-	must(t, err)
+	difftest.Must(t, err)
 	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {
 		t.Errorf("without rules: %+v, %v", left, err)
 	}
@@ -143,7 +143,7 @@ func TestGateIsInstalledBesidePlugins(t *testing.T) {
 	o := alone(t)
 	o.hostRoot, o.cniBinDir = filepath.Dir(o.kubeconfig), "/opt/cni/bin"
 	o.gate = filepath.Join(o.hostRoot, "beside")
-	must(t, os.MkdirAll(filepath.Join(o.hostRoot, "opt/cni/bin"), 0o755))
-	must(t, os.WriteFile(o.gate, []byte("program"), 0o755), o.keepGate(slog.New(slog.DiscardHandler)))
+	difftest.Must(t, os.MkdirAll(filepath.Join(o.hostRoot, "opt/cni/bin"), 0o755))
+	difftest.Must(t, os.WriteFile(o.gate, []byte("program"), 0o755), o.keepGate(slog.New(slog.DiscardHandler)))
 	difftest.Equal(t, difftest.Read(t, filepath.Join(o.hostRoot, "opt/cni/bin/cni-dra-gate")), "program")
 }

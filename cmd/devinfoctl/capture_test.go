@@ -21,7 +21,7 @@ func TestCaptureOfCaptureKeepsContent(t *testing.T) {
 			t.Fatalf("%q: %+v", args, o)
 		}
 		_, err := capturefile.Load(again)
-		must(t, err)
+		difftest.Must(t, err)
 		stat, err := os.Stat(again)
 		if err != nil || stat.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v: whom the file is for its owner decides", stat.Mode(), err)
@@ -73,7 +73,7 @@ func TestCaptureOverwritesOnlyCaptures(t *testing.T) {
 			t.Errorf("%s is not the capture", to)
 		}
 	}
-	equal(t, "the plugin", difftest.Read(t, plugin), "#!/bin/sh\n")
+	difftest.Same(t, "the plugin", difftest.Read(t, plugin), "#!/bin/sh\n")
 	difftest.Holds(t, dir, "empty", "multus", "new", "old.txtar")
 }
 
@@ -84,7 +84,7 @@ func TestCaptureLeavesOutLinkOutOfItsTree(t *testing.T) {
 	n.must(os.Symlink("/etc/passwd", filepath.Join(n.DeviceInfoDir, "strange")))
 	captured := filepath.Join(t.TempDir(), "captured.txtar")
 	o := ctl("--node-config", n.file, "capture", "-o", captured)
-	equal(t, "exit code", o.exit, 0)
+	difftest.Same(t, "exit code", o.exit, 0)
 	difftest.Contains(t, o.stderr, `strange: the link leads out of root/: "/etc/passwd"`+"\n")
 	difftest.Contains(t, ctl("--capture", captured, "list").stdout, "alive")
 }
@@ -115,6 +115,6 @@ func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	for _, command := range []string{"list", "list -o json", "check gone", "check shop/web-0", "check older", "gc --dry-run", "topology -o json"} {
 		args := strings.Fields(command)
 		here, there := ctl(append([]string{"--node-config", n.file, "--dra-state-dir", claims}, args...)...), ctl(append([]string{"--capture", captured}, args...)...)
-		equal(t, command+" of the capture", there.seen(), here.seen())
+		difftest.Same(t, command+" of the capture", there.seen(), here.seen())
 	}
 }

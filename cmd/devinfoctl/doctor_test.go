@@ -116,7 +116,7 @@ func TestDoctorReadsNodeBelowHostRoot(t *testing.T) {
 // Scrubbing renames pods and claims, also in the offer that cni-dra-driver records.
 func TestScrubbedCaptureKeepsTheOffer(t *testing.T) {
 	archive, err := txtar.ParseFile("testdata/golden/offers.txtar")
-	must(t, err)
+	difftest.Must(t, err)
 	host, _ := changedHost(t, archive.Files)
 	public := filepath.Join(t.TempDir(), "public.txtar")
 	if o := ctl("--capture", host, "capture", "--scrub", "-o", public); o.exit != 0 {

@@ -61,12 +61,12 @@ func TestGCRemovesOnlyStaleAttachments(t *testing.T) {
 	if len(containers) != 5 || len(files) != 5 || n.calls() != "" {
 		t.Errorf("--dry-run leaves %q and %q, and calls %s", containers, files, n.calls())
 	}
-	equal(t, "--dry-run", before, foundByGC+"exit 1\n")
-	equal(t, "--yes", n.ctl("gc", "--yes", "--cni-path", n.bin), foundByGC+"removed 3 attachments and 1 leftover file\n")
+	difftest.Same(t, "--dry-run", before, foundByGC+"exit 1\n")
+	difftest.Same(t, "--yes", n.ctl("gc", "--yes", "--cni-path", n.bin), foundByGC+"removed 3 attachments and 1 leftover file\n")
 	containers, files = n.left()
 	slices.Sort(containers)
-	equal(t, "the journal", containers, []string{"adding", "alive"})
-	equal(t, "the files", files, []string{"adding", "alive", "foreign"})
+	difftest.Same(t, "the journal", containers, []string{"adding", "alive"})
+	difftest.Same(t, "the files", files, []string{"adding", "alive", "foreign"})
 	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) > 0 {
 		t.Errorf("the CDI specs: %q, %v", specs, err)
 	}
@@ -74,9 +74,9 @@ func TestGCRemovesOnlyStaleAttachments(t *testing.T) {
 		t.Errorf("the temporary file: %v", err)
 	}
 	const calls = "second DEL gone []\nfirst DEL gone []\nfirst DEL killed []\nsecond DEL older []\n"
-	equal(t, "the delegates, which must not be told of another's namespace", n.calls(), calls)
-	equal(t, "again", n.ctl("gc", "--yes"), "removed 0 attachments and 0 leftover files\n")
-	equal(t, "nothing", n.ctl("gc", "--dry-run"), "nothing to remove\n")
+	difftest.Same(t, "the delegates, which must not be told of another's namespace", n.calls(), calls)
+	difftest.Same(t, "again", n.ctl("gc", "--yes"), "removed 0 attachments and 0 leftover files\n")
+	difftest.Same(t, "nothing", n.ctl("gc", "--dry-run"), "nothing to remove\n")
 }
 
 // A failed attachment stays in the journal, so that gc can be run again.
@@ -94,7 +94,7 @@ removed 1 attachment and 0 leftover files
 !   fix the errors, and run it again
 exit 3
 `
-	equal(t, "gc", n.ctl("gc", "--yes", "--cni-path", n.bin), want)
+	difftest.Same(t, "gc", n.ctl("gc", "--yes", "--cni-path", n.bin), want)
 	if containers, _ := n.left(); !slices.Equal(containers, []string{"busy", "lacking"}) {
 		t.Errorf("left are %q", containers)
 	}
@@ -107,7 +107,7 @@ func TestGCKeepsAttachmentsWithInvisibleNetns(t *testing.T) {
 	const want = `net-a/c0ffee/net1: kept: /bin/no-such, where ADD found the network namespace, does not exist: the network namespaces of the node are not visible in a container
 nothing to remove
 `
-	equal(t, "gc", n.ctl("gc", "--dry-run"), want)
+	difftest.Same(t, "gc", n.ctl("gc", "--dry-run"), want)
 	difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 0 attachments and 0 leftover files\n", "cannot tell whether the attachment is stale")
 	if containers, files := n.left(); len(containers) != 1 || len(files) != 1 {
 		t.Errorf("left are %q and %q", containers, files)
@@ -125,13 +125,13 @@ func TestGCTreatsPlainFileAsMissingNetnsOnlyOnTheNode(t *testing.T) {
 		const left = `net-a/c0ffee/net1: kept: /run/netns is a plain file here, but outside of this container it may be a network namespace: run this on the node itself; if this is the node, the file is unused: remove it
 nothing to remove
 `
-		equal(t, "private", n.ctl("gc", "--dry-run"), left)
+		difftest.Same(t, "private", n.ctl("gc", "--dry-run"), left)
 		difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 0 attachments")
 		n.must(unix.Mount("", "/run", "", unix.MS_SHARED, ""))
 		const removed = `net-a/c0ffee/net1: network namespace /run/netns is gone
 removed 1 attachment and 0 leftover files
 `
-		equal(t, "shared", n.ctl("gc", "--yes", "--cni-path", n.bin), removed)
+		difftest.Same(t, "shared", n.ctl("gc", "--yes", "--cni-path", n.bin), removed)
 	})
 }
 
@@ -169,7 +169,7 @@ func TestGCClaimEndsLeases(t *testing.T) {
 		return n.ctl(args...)
 	}
 	end := strings.Fields(of.EndCommand())[1:]
-	equal(t, "with a record of the driver's", devinfoctl(claims, end...), `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and will end its leases itself
+	difftest.Same(t, "with a record of the driver's", devinfoctl(claims, end...), `! devinfoctl: claim u1: cni-dra-driver has a record of it, /claims/u1.json, and will end its leases itself
 !   delete its pods; if DEL was given up, cni-dra-driver clear u1; only if cni-dra-driver was removed from the node for good, remove that file first
 exit 3
 `)
@@ -193,11 +193,11 @@ exit 3
 	if got := devinfoctl(claims, "doctor"); !strings.Contains(got, "claim shop/fast: has leases of 0000:03:00.5") || !strings.Contains(got, "Remedy: "+of.EndCommand()+"\n") {
 		t.Errorf("doctor: %s", got)
 	}
-	equal(t, "without a record of the driver's", devinfoctl(claims, end...), `claim shop/fast: ended the leases of 0000:03:00.5
+	difftest.Same(t, "without a record of the driver's", devinfoctl(claims, end...), `claim shop/fast: ended the leases of 0000:03:00.5
 claim shop/fast: ended the leases of 0000:03:00.5
 `)
 	if records, err := j.Claims(); err != nil || !slices.Equal(records, []string{"u11"}) {
 		t.Errorf("left: %q, %v", records, err)
 	}
-	equal(t, "again", devinfoctl(claims, end...), "claim u1 has no leases\n")
+	difftest.Same(t, "again", devinfoctl(claims, end...), "claim u1 has no leases\n")
 }

@@ -187,7 +187,7 @@ func TestCommandsPrintRecordedOutput(t *testing.T) {
 		host, files := changedHost(t, archive.Files)
 		dir := t.TempDir()
 		for _, f := range files {
-			must(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
+			difftest.Must(t, os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o644))
 		}
 		t.Chdir(dir)
 		played := 0
@@ -213,7 +213,7 @@ func changedHost(t *testing.T, sections []txtar.File) (path string, rest []txtar
 		file, sections = hosts+name+".txtar", sections[1:]
 	}
 	host, err := txtar.ParseFile(file)
-	must(t, err)
+	difftest.Must(t, err)
 	remove := func(name string) bool {
 		before := len(host.Files)
 		name, _, _ = strings.Cut(name, " -> ")
@@ -240,6 +240,6 @@ func changedHost(t *testing.T, sections []txtar.File) (path string, rest []txtar
 		}
 	}
 	path = filepath.Join(t.TempDir(), "host.txtar")
-	must(t, os.WriteFile(path, txtar.Format(host), 0o644))
+	difftest.Must(t, os.WriteFile(path, txtar.Format(host), 0o644))
 	return path, rest
 }

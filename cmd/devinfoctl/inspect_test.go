@@ -50,7 +50,7 @@ func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, f
 	ctl := &tool{stdout: &out, stderr: &out, captureFile: file, output: "table"}
 	t.Cleanup(ctl.close)
 	h, err := ctl.host()
-	must(t, err)
+	difftest.Must(t, err)
 	e := h.Finder.Eswitches.(*linkhost.Kernel).Eswitch
 	h.Sriovnet = func(pf string, flavour link.Flavour, number int) (string, error) {
 		return sriovnet(e, pf, flavour, number)

@@ -19,7 +19,7 @@ func newPlugin(t *testing.T) (plugin, settings string) {
 	t.Helper()
 	plugin, settings = filepath.Join(t.TempDir(), "devinfo"), filepath.Join(t.TempDir(), "node.json")
 	undertest.Programs(t, plugin, "", "../devinfo")
-	must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, filepath.Join(t.TempDir(), "state")), 0o600))
+	difftest.Must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, filepath.Join(t.TempDir(), "state")), 0o600))
 	return plugin, settings
 }
 
@@ -40,7 +40,7 @@ func TestInstallPrintsItsResult(t *testing.T) {
 func TestInstallRefusesWithARemedy(t *testing.T) {
 	good, settings := newPlugin(t)
 	bin, taken := t.TempDir(), t.TempDir()
-	must(t, os.Mkdir(filepath.Join(taken, "devinfo"), 0o755))
+	difftest.Must(t, os.Mkdir(filepath.Join(taken, "devinfo"), 0o755))
 	for _, c := range []struct {
 		args []string
 		exit int
@@ -70,12 +70,12 @@ func TestInstallFailsIfStateDirIsMissing(t *testing.T) {
 	plugin, settings := newPlugin(t)
 	bin := t.TempDir()
 	for stateDir, exit := range map[string]int{"/proc/none/state": clierr.Blind, filepath.Join(t.TempDir(), "state"): 0} {
-		must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600))
+		difftest.Must(t, os.WriteFile(settings, fmt.Appendf(nil, `{"stateDir": %q}`, stateDir), 0o600))
 		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", plugin)
 		if o.exit != exit || exit != 0 && !strings.Contains(o.stderr, "stateDir: "+stateDir+" does not exist and cannot be created") || strings.Contains(o.stderr, bin) {
 			t.Errorf("%+v", o)
 		}
-		must(t, os.RemoveAll(filepath.Join(bin, "devinfo")))
+		difftest.Must(t, os.RemoveAll(filepath.Join(bin, "devinfo")))
 	}
 }
 

@@ -49,7 +49,7 @@ type liveNode struct {
 func newNode(t *testing.T) *liveNode {
 	t.Helper()
 	sysfs := filepath.Join(t.TempDir(), "sys")
-	must(t, capturetest.Load(t, "mlx5-switchdev").Unpack(sysfs))
+	difftest.Must(t, capturetest.Load(t, "mlx5-switchdev").Unpack(sysfs))
 	return newNodeIn(t, t.TempDir(), sysfs)
 }
 
@@ -67,7 +67,7 @@ func newNodeIn(t testing.TB, dir, sysfs string) *liveNode {
 
 func (n *liveNode) must(err error) {
 	n.t.Helper()
-	must(n.t, err)
+	difftest.Must(n.t, err)
 }
 
 // put records an entry on this node, see [checktest.Record]. An entry without a device gets a VF.
@@ -215,7 +215,7 @@ func someoneElsesNetns(t *testing.T) string {
 	if errors.Is(err, syscall.EPERM) && os.Getenv("DEVINFO_NETNS") != "must" {
 		t.Skipf("no namespaces: %v", err)
 	}
-	must(t, err)
+	difftest.Must(t, err)
 	t.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {

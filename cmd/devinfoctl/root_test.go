@@ -24,7 +24,7 @@ func TestVersionNamesCommitAndGoVersion(t *testing.T) {
 
 func TestUnreadableHostExitsWithThree(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.txtar")
-	must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
+	difftest.Must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
 	for _, args := range []string{
 		"--capture ../../README.md list", "--capture nowhere.txtar topology", "--capture " + broken + " topology", "--node-config nowhere.json topology",
 		"--dra-state-dir nowhere topology", // gc --claim would end the leases of a claim without a record
@@ -60,7 +60,7 @@ func TestUnreadableSettingsAreReplacedByDefaults(t *testing.T) {
 		t.Skip("root may read everything")
 	}
 	file := filepath.Join(t.TempDir(), "node.json")
-	must(t, os.WriteFile(file, []byte("{}"), 0))
+	difftest.Must(t, os.WriteFile(file, []byte("{}"), 0))
 	t.Setenv("DEVINFO_NODE_CONFIG", file)
 	if o := ctl("topology"); o.exit != 0 || !strings.Contains(o.stderr, "permission denied; the defaults are used\n") {
 		t.Errorf("%+v", o)
@@ -69,8 +69,6 @@ func TestUnreadableSettingsAreReplacedByDefaults(t *testing.T) {
 		t.Errorf("--node-config: %+v", o)
 	}
 }
-
-var must, equal = difftest.Must, difftest.Same
 
 // endless is an input without an end.
 type endless struct{ read int }
@@ -106,18 +104,18 @@ func TestValidateStopsReadingStandardInputAtLimit(t *testing.T) {
 func TestSignalEndsValidateThatWaitsForInput(t *testing.T) {
 	cmd := newNode(t).command("validate", "-")
 	r, w, err := os.Pipe()
-	must(t, err)
+	difftest.Must(t, err)
 	defer w.Close()
 	cmd.Stdin = r
-	must(t, cmd.Start())
+	difftest.Must(t, cmd.Start())
 	_, err = w.Write([]byte(" "))
-	must(t, err)
+	difftest.Must(t, err)
 	for left := 1; left > 0; time.Sleep(time.Millisecond) { // until validate reads
 		left, err = unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
-		must(t, err)
+		difftest.Must(t, err)
 	}
 	kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
-	must(t, cmd.Process.Signal(os.Interrupt))
+	difftest.Must(t, cmd.Process.Signal(os.Interrupt))
 	if _ = cmd.Wait(); !kill.Stop() {
 		t.Errorf("it ended with %v", cmd.ProcessState)
 	}

@@ -52,25 +52,25 @@ func (p *poisoner) text(text []byte) []byte {
 // The commands of all golden files print texts of poisoned files, captures and names, in each format.
 func TestTextsFromOutsideDoNotReachTerminalRaw(t *testing.T) {
 	archives, err := filepath.Glob("testdata/golden/*.txtar")
-	must(t, err)
+	difftest.Must(t, err)
 	for _, name := range archives {
 		archive, err := txtar.ParseFile(name)
-		must(t, err)
+		difftest.Must(t, err)
 		for turn, format := range []string{"json", "yaml"} {
 			t.Run(name, func(t *testing.T) {
 				p := &poisoner{turn: turn}
 				path, files := changedHost(t, archive.Files)
 				host, err := txtar.ParseFile(path)
-				must(t, err)
+				difftest.Must(t, err)
 				for n := range host.Files {
 					if f := &host.Files[n]; !strings.HasPrefix(f.Name, "sys/") && !strings.Contains(f.Name, " -> ") {
 						f.Data = p.text(f.Data)
 					}
 				}
-				must(t, os.WriteFile(path, txtar.Format(host), 0o644))
+				difftest.Must(t, os.WriteFile(path, txtar.Format(host), 0o644))
 				t.Chdir(t.TempDir())
 				for _, f := range files {
-					must(t, os.WriteFile(f.Name, p.text(f.Data), 0o644))
+					difftest.Must(t, os.WriteFile(f.Name, p.text(f.Data), 0o644))
 				}
 				for _, f := range archive.Files {
 					if line, ok := strings.CutPrefix(f.Name, "devinfoctl "); ok {
@@ -87,9 +87,9 @@ func TestTextsFromOutsideDoNotReachTerminalRaw(t *testing.T) {
 
 func TestNamesDoNotReachTerminalRaw(t *testing.T) {
 	capture, err := filepath.Abs(nodeHost)
-	must(t, err)
+	difftest.Must(t, err)
 	t.Chdir(t.TempDir())
-	must(t, os.WriteFile("f"+poison, []byte(`{"type": "pci"}`), 0o600))
+	difftest.Must(t, os.WriteFile("f"+poison, []byte(`{"type": "pci"}`), 0o600))
 	for _, line := range []string{
 		"inspect X", "inspect eth0 --netns X", "list X", "check X", "topology X", "list -n X", "X", "list --X", "list X X", "validate X", "validate fX", "validate fX X --kind X",
 		"validate fX --cni-path X", "gc --dry-run --claim X", "--node-config X list", "--dra-state-dir X list", "capture -o X/y", "install --cni-bin-dir X", "--host-root X list",

@@ -35,13 +35,13 @@ import (
 func TestAgentInstallsRestoresAndCounts(t *testing.T) {
 	r := newRig(t)
 	a, end := r.started()
-	eventually(t, "healthy", func() bool { return healthy(a) })
-	eventually(t, "without a runtime", func() bool {
+	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
+	difftest.Eventually(t, "without a runtime", func() bool {
 		return strings.Contains(errorOf(a, agent.NRI), "nri.sock: check that the container runtime runs with NRI enabled")
 	})
 	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	r.must(os.Remove(to))
-	eventually(t, "put again", func() bool {
+	difftest.Eventually(t, "put again", func() bool {
 		_, err := os.Stat(to)
 		return err == nil && metrics(t, a)[`devinfo_plugin_installs_total{result="installed"}`] == 2
 	})
@@ -64,7 +64,7 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 	r.Options.Plugin.Dir = filepath.Join(r.dir, "none")
 	r.put(r.dead("stale", "0000:03:00.2"))
 	a, end := r.started()
-	eventually(t, "swept", func() bool {
+	difftest.Eventually(t, "swept", func() bool {
 		return len(r.left()) == 0 && errorOf(a, agent.GC) == "" && errorOf(a, agent.Attachments) == ""
 	})
 	if got := errorOf(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: set it to the directory where the container runtime looks for plugins") {
@@ -76,13 +76,13 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 		}
 	}
 	r.must(os.Mkdir(r.Options.Plugin.Dir, 0o755))
-	eventually(t, "healthy", func() bool { return healthy(a) })
+	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
 
 	r.must(os.WriteFile(filepath.Join(r.dir, "settings/default.json"), []byte(`{"logLevel": "loud"}`), 0o644))
-	eventually(t, "refused", func() bool { return strings.Contains(errorOf(a, agent.Settings), `logLevel: "loud"`) })
+	difftest.Eventually(t, "refused", func() bool { return strings.Contains(errorOf(a, agent.Settings), `logLevel: "loud"`) })
 	to := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	r.must(os.Remove(to))
-	eventually(t, "put again, by the old settings", func() bool {
+	difftest.Eventually(t, "put again, by the old settings", func() bool {
 		_, err := os.Stat(to)
 		return err == nil && errorOf(a, agent.Plugin) == ""
 	})
@@ -106,17 +106,17 @@ func TestDeviceInfoDirIsMadeReadable(t *testing.T) {
 		return err == nil && stat.Mode().Perm() == 0o755
 	}
 	a, end := r.started()
-	eventually(t, "healthy", func() bool { return healthy(a) })
+	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
 	if !readable() {
 		t.Error("a healthy agent has not made the directory")
 	}
 	r.must(os.Chmod(r.DeviceInfoDir, 0))
-	eventually(t, "mended", readable)
+	difftest.Eventually(t, "mended", readable)
 	end()
 
 	r.must(os.Remove(r.DeviceInfoDir), os.WriteFile(r.DeviceInfoDir, nil, 0o644))
 	a, _ = r.started()
-	eventually(t, "reported", func() bool { return strings.Contains(errorOf(a, agent.Settings), "deviceInfoDir: "+r.DeviceInfoDir) })
+	difftest.Eventually(t, "reported", func() bool { return strings.Contains(errorOf(a, agent.Settings), "deviceInfoDir: "+r.DeviceInfoDir) })
 }
 
 // The labels have the names that other exporters use, so that the metrics can be joined.
@@ -138,7 +138,7 @@ func TestAttachmentsHaveSeriesAndCounts(t *testing.T) {
 		os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@newer@net1"), []byte(`{"format": 99}`), 0o600))
 
 	a, end := r.started()
-	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > 0 })
+	difftest.Eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > 0 })
 	end()
 	got := metrics(t, a)
 	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "devinfo_attachment") })
@@ -155,7 +155,7 @@ func TestAttachmentsHaveSeriesAndCounts(t *testing.T) {
 
 	r.MaxSeries = 1
 	a, end = r.started()
-	eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_attachments_omitted"] == 3 })
+	difftest.Eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_attachments_omitted"] == 3 })
 	end()
 	if n := len(slices.DeleteFunc(slices.Collect(maps.Keys(metrics(t, a))), func(name string) bool { return !strings.HasPrefix(name, "devinfo_attachment_info") })); n != 1 {
 		t.Errorf("%d are named", n)
@@ -173,7 +173,7 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	r.must(os.WriteFile(temp, nil, 0o600))
 
 	a, end := r.started()
-	eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_gc_runs_total{result="ok"}`] > 1 })
+	difftest.Eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_gc_runs_total{result="ok"}`] > 1 })
 	end()
 	difftest.Equal(t, r.left(), []string{"alive", "delegating"})
 	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
@@ -189,7 +189,7 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 
 	r.HostRoot = "/"
 	_, end = r.started()
-	eventually(t, "a delegate runs", func() bool { _, err := os.Stat(calls); return err == nil })
+	difftest.Eventually(t, "a delegate runs", func() bool { _, err := os.Stat(calls); return err == nil })
 	end() // waits for the delegate, which would be killed together with the agent's container
 	if called, err := os.ReadFile(calls); string(called) != "DEL delegating\n" || !slices.Equal(r.left(), []string{"alive"}) {
 		t.Errorf("%q, %v, left %q", called, err, r.left())
@@ -242,14 +242,14 @@ func TestFirstSettingsThatAreRefusedChangeNothing(t *testing.T) {
 		difftest.Write(t, settings, `{"logLevl": "info"}`, 0o644)
 		a, _ := r.started()
 		refused := func() bool { return strings.Count(errorOf(a, agent.Settings), "logLevl") > 0 }
-		eventually(t, "refused", func() bool { return refused() && strings.Contains(errorOf(a, agent.Plugin), "logLevl") })
+		difftest.Eventually(t, "refused", func() bool { return refused() && strings.Contains(errorOf(a, agent.Plugin), "logLevl") })
 		r.must(os.Remove(settings))
-		eventually(t, "healthy", func() bool { return healthy(a) })
+		difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
 		difftest.Write(t, settings, `{"logLevl": "info"}`, 0o644)
-		eventually(t, "refused again", refused)
+		difftest.Eventually(t, "refused again", refused)
 		r.Node = config.DefaultNode()
 		r.put(r.dead("stale", "0000:03:00.2"))
-		eventually(t, "swept, with one error", func() bool {
+		difftest.Eventually(t, "swept, with one error", func() bool {
 			return len(r.left()) == 0 && errorOf(a, agent.Attachments) == "" && errorOf(a, agent.Plugin) == "" && strings.Count(errorOf(a, agent.Settings), "logLevl") == 1
 		})
 	})
@@ -293,7 +293,7 @@ func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
 		}
 		r.must(err)
 		a, _ := r.started()
-		eventually(t, "reported", func() bool {
+		difftest.Eventually(t, "reported", func() bool {
 			return strings.Contains(errorOf(a, agent.Label), "run restorecon on the node") && metrics(t, a)[`devinfo_agent_component_healthy{component="label"}`] == 0 &&
 				errorOf(a, agent.Plugin) == ""
 		})
@@ -315,12 +315,12 @@ func TestIgnoredSettingsAreLoggedAtEachChange(t *testing.T) {
 	a, end := r.started()
 	for _, file := range []string{"defaults.json", "n2.json", "n3.json"} {
 		difftest.Write(t, filepath.Join(settings, file), "{}", 0o644)
-		eventually(t, "reported", func() bool {
+		difftest.Eventually(t, "reported", func() bool {
 			return strings.Contains(errorOf(a, agent.SettingsDir), "but has ") && strings.Contains(errorOf(a, agent.SettingsDir), file)
 		})
 		for range 2 { // the second time by another check
 			_ = os.Remove(plugin)
-			eventually(t, "restored", func() bool { _, err := os.Stat(plugin); return err == nil })
+			difftest.Eventually(t, "restored", func() bool { _, err := os.Stat(plugin); return err == nil })
 		}
 	}
 	end()
@@ -337,14 +337,14 @@ func TestUnreachableJournalPreventsReadinessAndUninstall(t *testing.T) {
 	r.settle()
 	const blind = "stateDir: /proc/none/state does not exist and cannot be created"
 	a, end := r.started()
-	eventually(t, "not ready", func() bool { return strings.Contains(errorOf(a, agent.Plugin), blind) })
+	difftest.Eventually(t, "not ready", func() bool { return strings.Contains(errorOf(a, agent.Plugin), blind) })
 	end()
 	plugin := filepath.Join(r.Options.Plugin.Dir, install.Name)
 	difftest.Says(t, a.Uninstall(t.Context(), false), blind)
 	_, err := os.Stat(plugin)
 	r.must(err, os.WriteFile(plugin, []byte("#!/bin/sh\n"), 0o755))
 	a, end = r.started()
-	eventually(t, "not installed", func() bool {
+	difftest.Eventually(t, "not installed", func() bool {
 		return strings.Contains(errorOf(a, agent.Plugin), "can read the journal's entries: "+blind)
 	})
 	end()
@@ -361,7 +361,7 @@ func TestScrapeAlwaysIncludesThePlugin(t *testing.T) {
 	r.CheckInterval = time.Millisecond
 	a, end := r.started()
 	defer end()
-	eventually(t, "healthy", func() bool { return healthy(a) })
+	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
 	registry := prometheus.NewRegistry()
 	a.Register(registry, build.Info{})
 	for n, began := 0, time.Now(); time.Since(began) < time.Second; n++ {
@@ -392,9 +392,9 @@ func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 	}
 	nritest.Serve(t, r.Injection.Socket, []*adaptation.PodSandbox{{Id: "known"}})
 	a, end := r.started()
-	eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="orphaned"}`] == 2 })
+	difftest.Eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="orphaned"}`] == 2 })
 	at := metrics(t, a)["devinfo_last_check_timestamp_seconds"]
-	eventually(t, "counted again", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > at })
+	difftest.Eventually(t, "counted again", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > at })
 	end()
 	got := metrics(t, a)
 	if got[`devinfo_attachments{state="ok"}`]+got[`devinfo_attachments{state="changed"}`] != 2 || got[`devinfo_attachments{state="adding"}`] != 0 {
@@ -420,7 +420,7 @@ func BenchmarkCrowd(b *testing.B) {
 	for b.Loop() {
 		before := difftest.ProcessorTime(b)
 		a, end := r.started()
-		eventually(b, "swept and checked", func() bool { return healthy(a) })
+		difftest.Eventually(b, "swept and checked", func() bool { return healthy(a) })
 		end()
 		used += difftest.ProcessorTime(b) - before
 	}

@@ -128,7 +128,7 @@ func (r *rig) ranUntilHealthy() *agent.Agent {
 	r.t.Helper()
 	a, end := r.started()
 	defer end()
-	eventually(r.t, "healthy", func() bool { return healthy(a) })
+	difftest.Eventually(r.t, "healthy", func() bool { return healthy(a) })
 	return a
 }
 
@@ -162,8 +162,6 @@ func gather(t *testing.T, a *agent.Agent) []*dto.MetricFamily {
 	difftest.Must(t, err)
 	return families
 }
-
-var eventually = difftest.Eventually
 
 // healthy reports whether all components except the connection to the runtime are healthy.
 func healthy(a *agent.Agent) bool {

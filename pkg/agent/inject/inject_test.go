@@ -82,7 +82,7 @@ func TestDeviceNodesRequireInjectDeviceNodes(t *testing.T) {
 // opened returns a plugin that has its stage directory but does not run keep.
 func (r *rig) opened() *inject.Plugin {
 	r.t.Helper()
-	must(r.t, os.MkdirAll(r.options.StageDir, 0o755))
+	difftest.Must(r.t, os.MkdirAll(r.options.StageDir, 0o755))
 	return r.agent()
 }
 
@@ -106,7 +106,7 @@ func TestPodWithoutAttachmentsGetsNothing(t *testing.T) {
 	r.attach("old", sandbox, "net1", "", func(e *journal.Entry) { e.Complete = false })
 	const foreign = "x-" + sandbox + "_net9" // the other pod's author chose a name that ends like a file of this sandbox
 	r.attach("x", "another", "net2", "", func(e *journal.Entry) { e.File = foreign })
-	must(t, store.Open(r.node.DeviceInfoDir).Write(foreign, []byte(vfInfo)))
+	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write(foreign, []byte(vfInfo)))
 	onHost := pod()
 	onHost.Linux.Namespaces = nil
 	for _, p := range []*api.PodSandbox{pod(), onHost} {
@@ -148,7 +148,7 @@ func TestNamespaceOrAnnotationDisablesInjection(t *testing.T) {
 }
 
 func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
-	gone := func(r *rig) { must(r.t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1")) }
+	gone := func(r *rig) { difftest.Must(r.t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1")) }
 	for name, test := range map[string]struct {
 		annotations []string
 		prepare     func(*rig)
@@ -159,10 +159,10 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 		"an interface of veths": {[]string{"devinfo-cni.io/require="}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") }, "", ""},
 		"a file":                {nil, gone, "file", "interface net1: cannot use the device-info file: DIR/infos/sriov-net-" + sandbox + "_net1: read: no such file or directory: delete the pod, so that its networks are attached again"},
 		"a valid file": {nil, func(r *rig) {
-			must(r.t, os.WriteFile(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1", []byte("{"), 0o644))
+			difftest.Must(r.t, os.WriteFile(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1", []byte("{"), 0o644))
 		}, "file", "_net1: corrupt: device-info is not JSON (Device Information Specification, 4): byte 1: unexpected end of JSON input: delete the pod"},
 		"a valid entry": {nil, func(r *rig) {
-			must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
+			difftest.Must(r.t, os.WriteFile(r.node.StateDir+"/attachments/sriov-net@"+sandbox+"@net1", []byte("{"), 0o644))
 		}, "file", "interface net1: cannot use the journal entry: DIR/state/attachments/sriov-net@" + sandbox + "@net1: corrupt"},
 		"information of a required interface": {[]string{"devinfo-cni.io/require=net1, net2"}, func(r *rig) { r.attach("bridge", sandbox, "net2", "") },
 			"required", "interface net2, required by the annotation devinfo-cni.io/require, has no device information: add"},
@@ -229,7 +229,7 @@ func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 		for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
 			r := newRig(t)
 			r.options.MissingInfo = policy
-			must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
+			difftest.Must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
 			r.node.StateDir = r.dir + "/state\x00"
 			_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
 			if (err != nil) != slices.Contains(policies, policy) {
@@ -265,7 +265,7 @@ func TestBidirectionalMountWithholdsTheDirectory(t *testing.T) {
 func TestSocketInVolumeIsNotWithheld(t *testing.T) {
 	r := newRig(t)
 	switchDir := r.dir + "/vpp"
-	must(t, os.Mkdir(switchDir, 0o755))
+	difftest.Must(t, os.Mkdir(switchDir, 0o755))
 	r.attach("memif-net", sandbox, "net1", `{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"`+switchDir+`/m.sock","mode":"ip"}}`)
 	c := container()
 	c.Mounts = []*api.Mount{{Source: switchDir, Destination: "/sockets", Type: "bind", Options: []string{"rbind", "rw"}}}
@@ -306,7 +306,7 @@ func TestDevicePluginVariableThatContradictsNetworksIsLogged(t *testing.T) {
 		if logged := r.logged(); strings.Contains(logged, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
 			t.Errorf("%s: log: %s", test.env, logged)
 		}
-		must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
+		difftest.Must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
 		r.make(a, pod(), c)
 		if got := r.decisions(); got[len(got)-1] != "allowed file" || len(got) != 3+len(test.want) {
 			t.Errorf("%s, and one device is unknown: got %q", test.env, got)
@@ -325,16 +325,16 @@ func TestNetworkInfoNamesOnlyExistingFiles(t *testing.T) {
 		dir := filepath.Join(r.options.StageDir, p.Id, "devinfo")
 		file, all := filepath.Join(dir, "net1.json"), filepath.Join(dir, "network-info.json")
 		r.attach("sriov-net", p.Id, "net1", vfInfo)
-		must(t, os.MkdirAll(file, 0o755))
+		difftest.Must(t, os.MkdirAll(file, 0o755))
 		r.make(a, p, container())
 		if _, err := os.Stat(all); !errors.Is(err, os.ErrNotExist) {
 			t.Fatalf("network-info.json exists before the file of net1: %v", err)
 		}
-		must(t, os.Remove(file))
+		difftest.Must(t, os.Remove(file))
 
 		r.make(a, p, container())
-		must(t, os.Remove(all))
-		must(t, os.Mkdir(all, 0o755))
+		difftest.Must(t, os.Remove(all))
+		difftest.Must(t, os.Mkdir(all, 0o755))
 		r.detach("sriov-net", p.Id, "net1")
 		r.attach("macvlan-net", p.Id, "net2", "")
 		r.make(a, p, container())
@@ -356,7 +356,7 @@ func TestNetworkIsListedOnceItsFileExists(t *testing.T) {
 	if got := listed(); strings.Contains(got, "net1") || !strings.Contains(got, "net2") {
 		t.Errorf("network-info.json: %s", got)
 	}
-	must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(vfInfo)))
+	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(vfInfo)))
 	r.eventually("listed", func() bool { return strings.Contains(listed(), "net1") })
 	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
 }
@@ -398,7 +398,7 @@ func TestMaliciousInterfaceNamesAreHarmless(t *testing.T) {
 	slices.Sort(want)
 	difftest.Equal(t, r.names(sandbox), want)
 	var all struct{ Interfaces []struct{ Interface string } }
-	must(t, json.Unmarshal([]byte(r.staged(sandbox)["network-info.json"]), &all))
+	difftest.Must(t, json.Unmarshal([]byte(r.staged(sandbox)["network-info.json"]), &all))
 	if len(all.Interfaces) != 7 {
 		t.Errorf("%+v", all)
 	}
@@ -439,7 +439,7 @@ func TestAttachmentsOfClaimsAreLeftToCDI(t *testing.T) {
 	claimed := attachment.ClaimFileName("other-net", sandbox, "net3") // written by a plugin without a journal entry
 	r.attach("sriov-net", sandbox, "net1", vfInfo, byClaim)
 	r.attach("delegating", sandbox, "net4", vfInfo, byClaim, func(e *journal.Entry) { e.Complete = false })
-	must(t, store.Open(r.node.DeviceInfoDir).Write(claimed, []byte(vfInfo)))
+	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write(claimed, []byte(vfInfo)))
 	got, err := nri.create(pod(), container())
 	if text := r.text(got); err != nil || text != "" || r.staged(sandbox) != nil {
 		t.Errorf("%q, %v, %q", text, err, r.staged(sandbox))

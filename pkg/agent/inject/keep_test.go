@@ -34,7 +34,7 @@ func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
 	r.attach("macvlan-net", sandbox, "net2", "")
 	nri.make(pod(), container())
 	inside, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo")) // refers to the inode, like a mount
-	must(t, err)
+	difftest.Must(t, err)
 	defer inside.Close()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	r.eventually("there", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net1") })
@@ -42,7 +42,7 @@ func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
 		t.Errorf("the container sees %q, %v", names, err)
 	}
 	changed := strings.Replace(vfInfo, "kept", "changed", 1)
-	must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(changed)))
+	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(changed)))
 	r.eventually("changed", func() bool { return compact(t, r.staged(sandbox)["net1.json"]) == changed })
 	r.detach("sriov-net", sandbox, "net1")
 	r.eventually("gone", func() bool {
@@ -55,7 +55,7 @@ func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
 	nri := r.running()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
-	must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
+	difftest.Must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
 	r.eventually("noticed", func() bool { return strings.Contains(r.logged(), "cannot use the device-info file") })
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.eventually("lists net2", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
@@ -71,7 +71,7 @@ func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	stop := nri.run()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
-	must(t, nri.RemovePodSandbox(t.Context(), &adaptation.RemovePodSandboxRequest{Pod: pod()}))
+	difftest.Must(t, nri.RemovePodSandbox(t.Context(), &adaptation.RemovePodSandboxRequest{Pod: pod()}))
 	r.eventually("removed", func() bool { return len(r.left()) == 0 })
 
 	nri.make(pod(), container())
@@ -108,7 +108,7 @@ func TestSandboxNewerThanTheListHasNotEnded(t *testing.T) {
 	a := r.opened()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	_, err := a.Synchronize(t.Context(), nil, nil)
-	must(t, err)
+	difftest.Must(t, err)
 	byProcess := pod()
 	byProcess.Linux.Namespaces[1].Path = "/proc/4711/ns/net"
 	r.make(a, byProcess, container())
@@ -117,7 +117,7 @@ func TestSandboxNewerThanTheListHasNotEnded(t *testing.T) {
 	go func() { ended <- a.Run(ctx) }()
 	r.eventually("refreshed", func() bool { return r.looks.Load() > 0 })
 	cancel()
-	must(t, <-ended)
+	difftest.Must(t, <-ended)
 	difftest.Equal(t, r.left(), []string{sandbox})
 }
 
@@ -134,8 +134,8 @@ func TestLeftoversOfKilledAgentAreRemovedOrCompleted(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t)
-			must(t, os.MkdirAll(r.options.StageDir, 0o755))
-			must(t, make(r.options.StageDir))
+			difftest.Must(t, os.MkdirAll(r.options.StageDir, 0o755))
+			difftest.Must(t, make(r.options.StageDir))
 			r.attach("sriov-net", sandbox, "net1", vfInfo)
 			r.make(r.agent(), pod(), container())
 			difftest.Equal(t, r.names(sandbox), []string{"net1.json", "network-info.json"})
@@ -144,9 +144,9 @@ func TestLeftoversOfKilledAgentAreRemovedOrCompleted(t *testing.T) {
 					t.Errorf("finished: %s: %v, %v", path, stat, err)
 				}
 			}
-			must(t, os.RemoveAll(r.options.StageDir))
-			must(t, os.MkdirAll(r.options.StageDir, 0o755))
-			must(t, make(r.options.StageDir))
+			difftest.Must(t, os.RemoveAll(r.options.StageDir))
+			difftest.Must(t, os.MkdirAll(r.options.StageDir, 0o755))
+			difftest.Must(t, make(r.options.StageDir))
 			r.gone[netns] = true
 			r.serve().run()
 			r.eventually("removed", func() bool { return len(r.left()) == 0 })
@@ -181,7 +181,7 @@ func TestInjectionRecoversFromFullDisk(t *testing.T) {
 			if got := r.decisions()[len(r.decisions())-1]; got != "injected" || len(r.names(sandbox)) != 2 {
 				t.Errorf("%d left, and disk space again: %s, %q", left, got, r.names(sandbox))
 			}
-			must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
+			difftest.Must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
 		}
 	})
 }
@@ -206,7 +206,7 @@ func TestReadersSeeOnlyCompleteFiles(t *testing.T) {
 	for {
 		select {
 		case err := <-done:
-			must(t, err)
+			difftest.Must(t, err)
 			return
 		default:
 		}
@@ -221,7 +221,7 @@ func TestReadersSeeOnlyCompleteFiles(t *testing.T) {
 func TestCopiesHaveTheConfiguredLabel(t *testing.T) {
 	r := newRig(t)
 	r.options.Label = "system_u:object_r:container_file_t:s0"
-	must(t, os.MkdirAll(r.options.StageDir, 0o755))
+	difftest.Must(t, os.MkdirAll(r.options.StageDir, 0o755))
 	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.agent(), pod(), container())
@@ -322,9 +322,9 @@ func TestSandboxUnknownToTheRuntimeIsOrphaned(t *testing.T) {
 		t.Error("orphaned before the runtime has connected")
 	}
 	_, err := a.Synchronize(t.Context(), []*api.PodSandbox{{Id: "listed"}}, nil)
-	must(t, err)
+	difftest.Must(t, err)
 	r.make(a, &api.PodSandbox{Id: "made"}, container())
-	must(t, a.RemovePodSandbox(t.Context(), &api.PodSandbox{Id: "removed"}))
+	difftest.Must(t, a.RemovePodSandbox(t.Context(), &api.PodSandbox{Id: "removed"}))
 	for id, want := range map[string]bool{"listed": false, "made": false, "lost": true, "removed": true} {
 		if got := a.Orphaned(id, attached); got != want || a.Orphaned(id, time.Now()) {
 			t.Errorf("%s: %v", id, got)

@@ -60,12 +60,12 @@ func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}}
 	log, err := os.Create(dir + "/log")
-	must(t, err)
+	difftest.Must(t, err)
 	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
 	r.journal = journal.Open(r.node.StateDir, "boot")
 	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // links, because ordinary users cannot create device nodes
-		must(t, os.MkdirAll(filepath.Dir(dir+"/host/dev/"+name), 0o755))
-		must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
+		difftest.Must(t, os.MkdirAll(filepath.Dir(dir+"/host/dev/"+name), 0o755))
+		difftest.Must(t, os.Symlink("/dev/null", dir+"/host/dev/"+name))
 	}
 	r.options = inject.Config{
 		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", MissingInfo: inject.Allow, Interval: 5 * time.Millisecond,
@@ -82,8 +82,6 @@ func newRig(t *testing.T) *rig {
 	})
 	return r
 }
-
-var must = difftest.Must
 
 // logged returns the log so far.
 func (r *rig) logged() string { return difftest.Read(r.t, r.dir+"/log") }
@@ -117,7 +115,7 @@ func (r *rig) expect(want ...string) {
 func (r *rig) make(a *inject.Plugin, p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
 	r.t.Helper()
 	got, _, err := a.CreateContainer(r.t.Context(), p, c)
-	must(r.t, err)
+	difftest.Must(r.t, err)
 	return got
 }
 
@@ -140,11 +138,11 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 		edit(e)
 	}
 	former, err := r.journal.Lock(r.t.Context(), e.Key, 0)
-	must(r.t, err)
-	must(r.t, r.journal.Record(e, former))
+	difftest.Must(r.t, err)
+	difftest.Must(r.t, r.journal.Record(e, former))
 	e.Unlock()
 	if info != "" {
-		must(r.t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(info)))
+		difftest.Must(r.t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(info)))
 	}
 }
 
@@ -152,9 +150,9 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 func (r *rig) detach(network, id, ifName string) {
 	r.t.Helper()
 	e, err := r.journal.Get(journal.Key{Network: network, ContainerID: id, IfName: ifName})
-	must(r.t, err)
-	must(r.t, store.Open(r.node.DeviceInfoDir).Remove(e.File))
-	must(r.t, r.journal.Forget(e))
+	difftest.Must(r.t, err)
+	difftest.Must(r.t, store.Open(r.node.DeviceInfoDir).Remove(e.File))
+	difftest.Must(r.t, r.journal.Forget(e))
 }
 
 func pod(annotations ...string) *api.PodSandbox {
@@ -196,12 +194,12 @@ func (r *rig) staged(id string) map[string]string {
 	if os.IsNotExist(err) {
 		return nil
 	}
-	must(r.t, err)
+	difftest.Must(r.t, err)
 	files := map[string]string{}
 	for _, e := range entries {
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if !os.IsNotExist(err) { // removed after ReadDir
-			must(r.t, err)
+			difftest.Must(r.t, err)
 			files[e.Name()] = string(text)
 		}
 	}
@@ -276,13 +274,13 @@ func (n containerRuntime) create(p *api.PodSandbox, c *api.Container) (*api.Cont
 func (n containerRuntime) make(p *api.PodSandbox, c *api.Container) *api.ContainerAdjustment {
 	n.r.t.Helper()
 	got, err := n.create(p, c)
-	must(n.r.t, err)
+	difftest.Must(n.r.t, err)
 	return got
 }
 
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
-	must(t, json.Compact(&b, []byte(text)))
+	difftest.Must(t, json.Compact(&b, []byte(text)))
 	return b.String()
 }

@@ -31,17 +31,15 @@ var group = cdispec.Device{
 	Mounts: []cdispec.Mount{{Host: "/run/sockets/a", Container: "/run/vhost"}},
 }
 
-var must, equal = difftest.Must, difftest.Same
-
 func spec(t *testing.T, a cdispec.Device) *specs.Spec {
 	t.Helper()
 	s, err := a.Spec()
-	must(t, err)
+	difftest.Must(t, err)
 	return s
 }
 
 func TestSpecHasOneDevice(t *testing.T) {
-	equal(t, "spec", spec(t, group), &specs.Spec{
+	difftest.Same(t, "spec", spec(t, group), &specs.Spec{
 		Version: "0.6.0", Kind: "vendor.example/net.v2",
 		Devices: []specs.Device{{Name: "6e0c-net1", ContainerEdits: specs.ContainerEdits{
 			Env: []string{"DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json", "DEVINFO_NET1_TYPE=pci", "DEVINFO_NET1_PCI_ADDRESS=0000:3b:00.3"},
@@ -81,11 +79,11 @@ func TestCDILibraryFindsEveryDevice(t *testing.T) {
 	dir := t.TempDir()
 	var want []string
 	for _, a := range attachments {
-		must(t, os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644))
+		difftest.Must(t, os.WriteFile(filepath.Join(dir, cdispec.FileName(a.Kind, a.Name)), cdispec.Encode(spec(t, a)), 0o644))
 		want = append(want, cdispec.Qualified(a.Kind, a.Name))
 	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
-	must(t, err)
+	difftest.Must(t, err)
 	if errs := cache.GetErrors(); len(errs) > 0 {
 		t.Errorf("errors: %v", errs)
 	}
@@ -245,7 +243,7 @@ func TestVariablesMatchReferenceTable(t *testing.T) {
 	var format struct {
 		Properties map[devinfo.Type]struct{ Properties map[string]any }
 	}
-	must(t, json.Unmarshal(schema, &format))
+	difftest.Must(t, json.Unmarshal(schema, &format))
 	rows := regexp.MustCompile("(?m)^\\| `DEVINFO_NET1_([A-Z_]+)` \\| (.*?) \\|").FindAllStringSubmatch(string(text), -1)
 	for _, of := range []devinfo.Type{devinfo.TypePCI, devinfo.TypeVDPA, devinfo.TypeVhostUser, devinfo.TypeMemif} {
 		device, want := map[string]string{}, map[string]string{}
@@ -262,10 +260,10 @@ func TestVariablesMatchReferenceTable(t *testing.T) {
 			}
 		}
 		encoded, err := json.Marshal(map[string]any{"type": of, "version": devinfo.SpecVersion, string(of): device})
-		must(t, err)
+		difftest.Must(t, err)
 		info, err := devinfo.Parse(encoded)
-		must(t, err)
-		equal(t, string(of), facts(cdispec.Device{Info: info, Mounts: []cdispec.Mount{{Host: "/x", Container: "/dir"}}}, t), want)
+		difftest.Must(t, err)
+		difftest.Same(t, string(of), facts(cdispec.Device{Info: info, Mounts: []cdispec.Mount{{Host: "/x", Container: "/dir"}}}, t), want)
 	}
 }
 
@@ -279,8 +277,8 @@ func TestVariablesLeaveOutInvalidValues(t *testing.T) {
 		{devinfo.PCI{Address: strings.Repeat("x", 5000), RDMADevice: "mlx5_2"}, []string{"RDMA_DEVICE", "TYPE"}},
 	} {
 		got := slices.Sorted(maps.Keys(facts(cdispec.Device{Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &test.pci}}, t)))
-		equal(t, "names", got, test.want)
+		difftest.Same(t, "names", got, test.want)
 	}
 	socket := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Path: "/not/given"}}
-	equal(t, "socket", facts(cdispec.Device{Info: socket}, t), map[string]string{"TYPE": "vhost-user"})
+	difftest.Same(t, "socket", facts(cdispec.Device{Info: socket}, t), map[string]string{"TYPE": "vhost-user"})
 }

@@ -55,7 +55,7 @@ func testCase(t testing.TB, text string) (*discovery.Finder, discovery.Target) {
 			hostnet = true
 		case "old":
 			captured, err = capturefile.Parse(parents.ReplaceAll(capturetest.Text(t, host), nil))
-			must(t, err)
+			difftest.Must(t, err)
 		case "nofollow":
 			target.FollowLower = false
 		case "parent":

@@ -21,8 +21,6 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-var must = difftest.Must
-
 const pod = "/run/netns/pod"
 
 // load reads a host of this package's testdata, or else a captured host.
@@ -32,7 +30,7 @@ func load(t testing.TB, name string) *capturefile.Host {
 	if errors.Is(err, fs.ErrNotExist) {
 		return capturetest.Load(t, name)
 	}
-	must(t, err)
+	difftest.Must(t, err)
 	return h
 }
 
@@ -66,7 +64,7 @@ func (interfaces) WithMAC(net.HardwareAddr) ([]string, error)     { return nil, 
 func info(t testing.TB, text string) *devinfo.Info {
 	t.Helper()
 	i, err := devinfo.Parse([]byte(text))
-	must(t, err)
+	difftest.Must(t, err)
 	return i
 }
 
@@ -128,7 +126,7 @@ func flat(t testing.TB, i *devinfo.Info) map[string]string {
 		return all
 	}
 	var maps map[string]json.RawMessage
-	must(t, json.Unmarshal(i.Encode(), &maps))
+	difftest.Must(t, json.Unmarshal(i.Encode(), &maps))
 	delete(maps, "type")
 	for name, raw := range maps {
 		if name != string(i.Type) {
@@ -136,7 +134,7 @@ func flat(t testing.TB, i *devinfo.Info) map[string]string {
 			continue
 		}
 		var values map[string]string
-		must(t, json.Unmarshal(raw, &values))
+		difftest.Must(t, json.Unmarshal(raw, &values))
 		for key, value := range values {
 			all[name+"."+key] = value
 		}

@@ -15,19 +15,20 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
 
 func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 	const name = "testdata/devices.txtar"
 	want, err := txtar.ParseFile(name)
-	must(t, err)
+	difftest.Must(t, err)
 	got := &txtar.Archive{Comment: want.Comment}
 	for _, host := range capturetest.Names(t) {
 		text := ""
 		for _, bus := range []string{"pci", "auxiliary", "vdpa"} {
 			devices, err := fs.Glob(load(t, host).Sys(), "bus/"+bus+"/devices/*")
-			must(t, err)
+			difftest.Must(t, err)
 			for _, d := range devices {
 				text += line(t, on(t, load(t, host)), path.Base(d)) + "\n"
 			}
@@ -82,7 +83,7 @@ func (q query) work(t *testing.T, n int) work {
 	t.Helper()
 	host := capturetest.ManyVFs(n)
 	links, err := linkhost.New(host)
-	must(t, err)
+	difftest.Must(t, err)
 	var w work
 	sys := capturetest.Tree{
 		FS:         host.Sys(),

@@ -96,7 +96,7 @@ func TestDeviceWithSeveralPortsIsShared(t *testing.T) {
 				text = strings.ReplaceAll(text, "/net/"+test.without+"/", "/elsewhere/")
 			}
 			h, err := capturefile.Parse([]byte(text))
-			must(t, err)
+			difftest.Must(t, err)
 			f, target := on(t, h), inPod("net1")
 			if test.link.Name == "" {
 				test.link.Name = "net1"
@@ -196,10 +196,10 @@ func TestFunctionsOfCloudsAreDescribed(t *testing.T) {
 	text = strings.NewReplacer("mlx4_core", "efa", "mlx4_0", "efa_0").Replace(text)
 	const rdma = "\npci.rdma-device efa_0 < /sys/bus/pci/devices/0000:05:00.0/infiniband"
 	h, err := capturefile.Parse([]byte(text))
-	must(t, err)
+	difftest.Must(t, err)
 	find(t, on(t, h), byID("0000:05:00.0"), "pci.pci-address 0000:05:00.0 < deviceID"+rdma)
 	h, err = capturefile.Parse([]byte(strings.ReplaceAll(text, "drivers/efa", "drivers/mana")))
-	must(t, err)
+	difftest.Must(t, err)
 	f := on(t, h)
 	f.Interfaces = interfaces{"net1": {Name: "net1", Bus: "pci", Parent: "0000:05:00.0"}}
 	find(t, f, inPod("net1"), "pci.pci-address 0000:05:00.0 < interface net1 (netlink)"+rdma+"\nin netns\nmay be shared\nown")
@@ -211,7 +211,7 @@ func TestSFOfICE(t *testing.T) {
 	h, err := capturefile.Parse([]byte("made up\n-- sys/bus/pci/devices/0000:05:00.0 -> ../../../devices/pci0000:00/0000:05:00.0 --\n" +
 		"-- " + pf + "driver -> ../../../bus/pci/drivers/ice --\n-- sys/bus/pci/drivers/ice/ --\n" +
 		"-- " + pf + "class --\n0x020000\n-- sys/bus/auxiliary/devices/ice.sf.1 -> ../../../devices/pci0000:00/0000:05:00.0/ice.sf.1 --\n-- " + pf + "ice.sf.1/ --\n"))
-	must(t, err)
+	difftest.Must(t, err)
 	f, own := on(t, h), link.Interface{Name: "net1", Bus: "pci", Parent: "0000:05:00.0"}
 	f.Eswitches = switches{}
 	f.Interfaces = interfaces{
@@ -274,7 +274,7 @@ func TestSocketPathWithMangledCharactersIsUndescribable(t *testing.T) {
 	for _, path := range []string{"/run/a b", "/run/a=b", `/run/a\b`, "/run/a\nb", "run/s"} {
 		for _, typ := range []string{"vhost-user", "memif"} {
 			device, err := on(t, load(t, "i40e")).Find(discovery.Target{Declared: info(t, `{"type": "`+typ+`"}`), SocketPath: path})
-			must(t, err)
+			difftest.Must(t, err)
 			difftest.As[*discovery.UndescribableError](t, device.Problem)
 			difftest.Same(t, path, device.Info, (*devinfo.Info)(nil))
 		}

@@ -49,8 +49,6 @@ func function(address string) *devinfo.Info {
 	return &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: address}}
 }
 
-var must = difftest.Must
-
 // own is the device of the pod's interface. other is a device without an interface in the pod.
 var own, other = &discovery.Device{IsInterface: true}, &discovery.Device{}
 
@@ -72,7 +70,7 @@ func show(g grant.Grant) string {
 func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, found *discovery.Device, want ...string) {
 	t.Helper()
 	got, err := g.For(found, info)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Same(t, what, show(got), strings.Join(want, "\n"))
 }
 
@@ -110,7 +108,7 @@ func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
 func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
 	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
 	h, err := capturefile.Parse([]byte(difftest.Read(t, "../../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
-	must(t, err)
+	difftest.Must(t, err)
 	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
 	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
 	for what, test := range map[string]struct {
@@ -207,7 +205,7 @@ func TestForInterfaceGrantsByInterface(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), netns, test.ifName, function(test.address))
-			must(t, err)
+			difftest.Must(t, err)
 			difftest.Equal(t, "\n"+show(got), strings.ReplaceAll(test.want, "\t", ""))
 		})
 	}
@@ -218,7 +216,7 @@ func TestForInterfaceDoesNotReadEswitch(t *testing.T) {
 	f := finder(t, "mlx5-legacy")
 	f.Eswitches = asked{t: t}
 	_, err := on(t, "mlx5-legacy").ForInterface(f, netns, "net1", function("0000:3b:00.3"))
-	must(t, err)
+	difftest.Must(t, err)
 }
 
 type asked struct {
@@ -236,7 +234,7 @@ func TestSubfunctionGetsItsOwnRDMANodes(t *testing.T) {
 	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
 	f := finder(t, "mlx5-switchdev")
 	found, err := f.Find(discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: "mlx5_core.sf.4"}}, SubfunctionParent: true})
-	must(t, err)
+	difftest.Must(t, err)
 	found.IsInterface = true
 	expect(t, "found", g, found.Info, found, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
 	found.SF = "mlx5_core.sf.99"
@@ -253,10 +251,10 @@ func TestForInterfaceNeedsNetworkNamespace(t *testing.T) {
 
 func TestNodesBelowReadsMountedRoot(t *testing.T) {
 	root := t.TempDir()
-	must(t, os.Symlink("/", filepath.Join(root, "host")))
+	difftest.Must(t, os.Symlink("/", filepath.Join(root, "host")))
 	for _, mounted := range []string{"", "/", root + "/host"} {
 		got, err := grant.NodesBelow(mounted)("/dev/null")
-		must(t, err)
+		difftest.Must(t, err)
 		difftest.Same(t, mounted, got, cdispec.DeviceNode{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, Perm: 0o666})
 	}
 	for mounted, path := range map[string]string{root: "/dev/null", "": "/dev/none"} {
@@ -272,7 +270,7 @@ func TestNodeHasTypeAndNumbers(t *testing.T) {
 		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
 	} {
 		stat, err := os.Stat(path)
-		must(t, err)
+		difftest.Must(t, err)
 		raw := stat.Sys().(*syscall.Stat_t)
 		want.Path, want.Perm, want.UID, want.GID = path, stat.Mode().Perm(), raw.Uid, raw.Gid
 		if got, err := read(path); err != nil || got != want {
@@ -281,7 +279,7 @@ func TestNodeHasTypeAndNumbers(t *testing.T) {
 	}
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	must(t, os.Symlink("/dev/null", link))
+	difftest.Must(t, os.Symlink("/dev/null", link))
 	if got, err := read(link); err != nil || got.Type != "c" {
 		t.Errorf("a link to one: %+v, %v", got, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
 )
 
 const card = "0000:05:00.0"
@@ -143,7 +144,7 @@ func TestHiddenPortIsNeverTakenForNone(t *testing.T) {
 		if err != nil && errors.Is(err, syscall.EACCES) && h.broken != "" {
 			continue // ADD fails
 		}
-		must(t, err)
+		difftest.Must(t, err)
 		g := grant.Granter{Sys: sys, Nodes: nodes("infiniband/uverbs0", "infiniband/rdma_cm")}
 		if h.allowed {
 			g.Settings.AllowedDevices = []string{"*"}
@@ -152,7 +153,7 @@ func TestHiddenPortIsNeverTakenForNone(t *testing.T) {
 		if err != nil && errors.Is(err, syscall.EACCES) && h.broken != "" {
 			continue
 		}
-		must(t, err)
+		difftest.Must(t, err)
 		sole := found.IsInterface && !found.Shared && !found.MaybeShared
 		if h.several() && (sole || len(got.Nodes) > 0) {
 			t.Fatalf("%+v has several ports, and the pod gets it exclusively (%v) with %v", h, sole, got.Nodes)

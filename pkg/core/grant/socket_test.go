@@ -23,14 +23,14 @@ func vhostUser(path string) *devinfo.Info {
 func tree(t *testing.T, entries ...string) string {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	difftest.Must(t, err)
 	for _, e := range entries {
 		if name, target, ok := strings.Cut(e, " -> "); ok {
 			err = os.Symlink(target, filepath.Join(root, name))
 		} else {
 			err = os.MkdirAll(filepath.Join(root, e), 0o755)
 		}
-		must(t, err)
+		difftest.Must(t, err)
 	}
 	return root
 }
@@ -47,7 +47,7 @@ func socketsOf(root string, p pod.Identity, dirs ...string) grant.Granter {
 func refused(t *testing.T, g grant.Granter, socket string) string {
 	t.Helper()
 	got, err := g.For(own, vhostUser(socket))
-	must(t, err)
+	difftest.Must(t, err)
 	if len(got.Refusals) == 0 {
 		return ""
 	}
@@ -69,7 +69,7 @@ func TestSocketDirIsMountedAtContainerPath(t *testing.T) {
 		"/more/linked-6e0c2d4f/s":      {"/sockets/linked-6e0c2d4f", "/more/linked-6e0c2d4f"},
 	} {
 		got, err := g.For(other, vhostUser(root+socket))
-		must(t, err)
+		difftest.Must(t, err)
 		difftest.Same(t, socket, got, grant.Grant{SocketDir: root + want[0], Mounts: []cdispec.Mount{{Host: root + want[0], Container: root + want[1]}}})
 	}
 }
@@ -113,7 +113,7 @@ func TestRefusedSocketDirHasFittingRemedy(t *testing.T) {
 		"/sockets/77aa01bc":          "use a directory with {podUID}",
 	} {
 		got, err := g.For(own, vhostUser(dir+"/s"))
-		must(t, err)
+		difftest.Must(t, err)
 		if len(got.Refusals) != 1 || !strings.Contains(got.Refusals[0].Remedy, want) {
 			t.Errorf("%s: got %+v, want %q", dir, got.Refusals, want)
 		}
@@ -123,7 +123,7 @@ func TestRefusedSocketDirHasFittingRemedy(t *testing.T) {
 func TestSocketDirMustBeDirectory(t *testing.T) {
 	root := tree(t, "sockets/real-6e0c2d4f", "sockets/a-6e0c2d4f -> /etc", "sockets/b-6e0c2d4f -> real-6e0c2d4f", "sockets/c-6e0c2d4f -> 77aa01bc", "sockets/77aa01bc",
 		"sockets/d-6e0c2d4f -> 77aa01bc/d-6e0c2d4f", "sockets/77aa01bc/d-6e0c2d4f", "sockets/e-6e0c2d4f -> e-6e0c2d4f", "sockets/f-6e0c2d4f -> ../sockets")
-	must(t, os.WriteFile(root+"/sockets/file-6e0c2d4f", nil, 0o644))
+	difftest.Must(t, os.WriteFile(root+"/sockets/file-6e0c2d4f", nil, 0o644))
 	for name, want := range map[string]string{
 		"none": "no such file or directory", "file": "not a directory", "a": "is a symbolic link to another directory", "b": "is a symbolic link to another directory",
 		"c": "is a symbolic link to another directory", "d": "is a symbolic link to another directory", "e": "too many links", "f": "is a symbolic link to another directory",

@@ -21,8 +21,6 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-var must = difftest.Must
-
 type handler struct{}
 
 func (handler) RemovePodSandbox(context.Context, *api.PodSandbox) error { return nil }
@@ -52,12 +50,12 @@ func TestMissingRuntimeIsLoggedOnce(t *testing.T) {
 // container if two plugins add the same thing to it.
 func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "nri.sock"))
-	must(t, err)
+	difftest.Must(t, err)
 	defer listener.Close()
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log")) // a file, because the library may still write to it at the end
-	must(t, err)
+	difftest.Must(t, err)
 	defer log.Close()
 	go func() {
 		ended <- nri.Plugin{
@@ -65,11 +63,11 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 			Connected: func(bool) {}, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}.Serve(ctx)
 	}()
-	must(t, listener.(*net.UnixListener).SetDeadline(time.Now().Add(2*time.Minute)))
+	difftest.Must(t, listener.(*net.UnixListener).SetDeadline(time.Now().Add(2*time.Minute)))
 	var last net.Conn
 	for range 3 {
 		plugin, err := listener.Accept()
-		must(t, err)
+		difftest.Must(t, err)
 		defer plugin.Close()
 		if last != nil && isOpen(t, last) { // the library would close it only after 5 s
 			t.Error("it connects again, and keeps its last connection")
@@ -79,7 +77,7 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	end()
 	<-ended
 	text, err := os.ReadFile(log.Name())
-	must(t, err)
+	difftest.Must(t, err)
 	if pauses := regexp.MustCompile(`retryIn=(\w+)`).FindAllString(string(text), 2); !slices.Equal(pauses, []string{"retryIn=500ms", "retryIn=1s"}) {
 		t.Errorf("it pauses %q:\n%s", pauses, text)
 	}
@@ -89,8 +87,8 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 func isOpen(t *testing.T, c net.Conn) (open bool) {
 	t.Helper()
 	raw, err := c.(*net.UnixConn).SyscallConn()
-	must(t, err)
-	must(t, raw.Read(func(fd uintptr) bool {
+	difftest.Must(t, err)
+	difftest.Must(t, raw.Read(func(fd uintptr) bool {
 		n, err := 1, error(nil)
 		for n > 0 {
 			n, err = syscall.Read(int(fd), make([]byte, 4096))

@@ -15,8 +15,6 @@ import (
 	"devinfo-cni.io/test/goldentest"
 )
 
-var must = difftest.Must
-
 var versions = []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 
 func isOld(version string) bool { return version < "0.3.0" }
@@ -38,7 +36,7 @@ func edit(r *result.Result, f func(*result.Result)) string {
 func same(t *testing.T, what, got, want string) {
 	t.Helper()
 	var g, w any
-	must(t, json.Unmarshal([]byte(got), &g), json.Unmarshal([]byte(want), &w))
+	difftest.Must(t, json.Unmarshal([]byte(got), &g), json.Unmarshal([]byte(want), &w))
 	difftest.Same(t, what, g, w)
 }
 
@@ -139,7 +137,7 @@ func TestOldVersionsGetNoInterfaces(t *testing.T) {
 func mustParse(t *testing.T, text, version string) *result.Result {
 	t.Helper()
 	r, err := result.Parse(json.RawMessage(text), version)
-	must(t, err)
+	difftest.Must(t, err)
 	return r
 }
 
@@ -222,7 +220,7 @@ func size(t *testing.T, r *result.Result) [2]int {
 		IPs        json.RawMessage
 	}
 	var ips []json.RawMessage
-	must(t, json.Unmarshal(r.JSON(), &v))
+	difftest.Must(t, json.Unmarshal(r.JSON(), &v))
 	_ = json.Unmarshal(v.IPs, &ips) // before version 0.3.0 the key may have any value
 	return [2]int{len(v.Interfaces), len(ips)}
 }
@@ -232,7 +230,7 @@ func rewrite(t *testing.T, r *result.Result) *result.Result {
 	t.Helper()
 	text := r.JSON()
 	var v struct{ CNIVersion string }
-	must(t, json.Unmarshal(text, &v))
+	difftest.Must(t, json.Unmarshal(text, &v))
 	again, err := result.Parse(text, v.CNIVersion)
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)

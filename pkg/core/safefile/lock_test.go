@@ -23,7 +23,7 @@ const patience = 5 * time.Minute
 func lockFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "entry")
-	must(t, os.WriteFile(path, []byte("{}"), 0o400))
+	difftest.Must(t, os.WriteFile(path, []byte("{}"), 0o400))
 	return path
 }
 
@@ -72,7 +72,7 @@ func TestLockReturnsWhenLockIsFree(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				time.AfterFunc(time.Minute, func() { difftest.Is(t, end(path, lock), nil) })
-				must(t, locked(t.Context(), path, patience))
+				difftest.Must(t, locked(t.Context(), path, patience))
 				if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
 					t.Errorf("after %v", took)
 				}
@@ -86,21 +86,21 @@ func TestLockNeedsExistingFile(t *testing.T) {
 		t.Errorf("got %v, %v", f, err)
 	}
 	loop := filepath.Join(t.TempDir(), "loop")
-	must(t, os.Symlink(loop, loop))
+	difftest.Must(t, os.Symlink(loop, loop))
 	difftest.Is(t, locked(t.Context(), loop, patience), atomicfile.ErrNotRegular)
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	must(t, syscall.Mkfifo(pipe, 0o600))
-	must(t, locked(t.Context(), pipe, 0)) // must not block
+	difftest.Must(t, syscall.Mkfifo(pipe, 0o600))
+	difftest.Must(t, locked(t.Context(), pipe, 0)) // must not block
 }
 
 // The file must be locked from the moment it appears.
 func TestWriteLockedLocksNewFile(t *testing.T) {
 	d := safefile.Open(t.TempDir())
 	f, err := d.WriteLocked("a", []byte("x"))
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.As[*safefile.BusyError](t, locked(t.Context(), d.Path("a"), 0))
 	safefile.Unlock(f)
-	must(t, locked(t.Context(), d.Path("a"), 0))
+	difftest.Must(t, locked(t.Context(), d.Path("a"), 0))
 	expect(t, d, "a", "x")
 }
 
@@ -117,12 +117,12 @@ func TestLockedFileMayBeReplaced(t *testing.T) {
 			done <- err
 		}()
 	}
-	must(t, <-done, <-done, <-done)
+	difftest.Must(t, <-done, <-done, <-done)
 }
 
 func TestDirectoryOnNFSIsNotLockable(t *testing.T) {
 	dir := t.TempDir()
-	must(t, safefile.Lockable(dir+"/a/b", syscall.Statfs))
+	difftest.Must(t, safefile.Lockable(dir+"/a/b", syscall.Statfs))
 	mounted := func(path string, on *syscall.Statfs_t) error {
 		err := syscall.Statfs(path, on)
 		on.Type = 0x6969

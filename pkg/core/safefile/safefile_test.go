@@ -27,7 +27,7 @@ func both(t *testing.T) map[string]*safefile.Dir {
 func expect(t *testing.T, d *safefile.Dir, name, want string) {
 	t.Helper()
 	got, err := d.Read(name)
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Same(t, name, string(got), want)
 }
 
@@ -36,30 +36,28 @@ func readError(d *safefile.Dir, name string) error {
 	return err
 }
 
-var must = difftest.Must
-
 func TestWriteReplacesAndRemoveLeavesNothing(t *testing.T) {
 	for kind, d := range both(t) {
 		t.Run(kind, func(t *testing.T) {
 			difftest.Is(t, readError(d, "a"), fs.ErrNotExist)
-			must(t, d.Remove("a"), d.Sweep(nil))
+			difftest.Must(t, d.Remove("a"), d.Sweep(nil))
 			if _, err := os.Lstat(d.Path("")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the directory exists: %v", err)
 			}
 			for _, content := range []string{"a longer first content", "short", ""} {
-				must(t, d.Write("a", []byte(content)))
+				difftest.Must(t, d.Write("a", []byte(content)))
 				expect(t, d, "a", content)
 			}
-			must(t, d.Link("b", "a"))
+			difftest.Must(t, d.Link("b", "a"))
 			difftest.Is(t, d.Link("b", "c"), fs.ErrExist)
 			names, err := d.Names()
-			must(t, err)
+			difftest.Must(t, err)
 			difftest.Equal(t, names, []string{"a"})
-			must(t, d.Remove("a"), d.Remove("a"))
+			difftest.Must(t, d.Remove("a"), d.Remove("a"))
 			if target, err := os.Readlink(d.Path("b")); target != "a" || err != nil {
 				t.Errorf("the link of a file that is gone: got %q, %v", target, err)
 			}
-			must(t, d.Remove("b"), d.Remove("b"))
+			difftest.Must(t, d.Remove("b"), d.Remove("b"))
 			difftest.Holds(t, d.Path(""))
 		})
 	}
@@ -71,11 +69,11 @@ func TestModesDoNotDependOnUmask(t *testing.T) {
 		old := syscall.Umask(umask)
 		err := safefile.Open(top+"/a/b/state").Write("file", nil)
 		syscall.Umask(old)
-		must(t, err)
+		difftest.Must(t, err)
 		for path, want := range map[string]fs.FileMode{"/a": 0o755, "/a/b": 0o755, "/a/b/state": 0o700, "/a/b/state/file": 0o600} {
 			expectMode(t, top+path, want)
 		}
-		must(t, os.Chmod(top, 0o750), safefile.Open(top).Make()) // Make keeps the mode of an existing directory
+		difftest.Must(t, os.Chmod(top, 0o750), safefile.Open(top).Make()) // Make keeps the mode of an existing directory
 		expectMode(t, top, 0o750)
 	}
 }
@@ -91,11 +89,11 @@ func TestTooLargeFileIsAnError(t *testing.T) {
 	const limit = 64 << 20
 	d := safefile.Open(t.TempDir())
 	difftest.Is(t, d.Write("a", make([]byte, limit+1)), store.ErrTooLarge)
-	must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
+	difftest.Must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
 	if got, err := d.Read("a"); len(got) != limit || err != nil {
 		t.Errorf("got %d bytes, %v", len(got), err)
 	}
-	must(t, os.Truncate(d.Path("a"), limit+1))
+	difftest.Must(t, os.Truncate(d.Path("a"), limit+1))
 	difftest.Is(t, readError(d, "a"), store.ErrTooLarge)
 	difftest.Holds(t, d.Path(""), "a")
 }
@@ -104,36 +102,36 @@ func TestTooLargeFileIsAnError(t *testing.T) {
 func TestWriteReplacesIrregularFile(t *testing.T) {
 	parent := t.TempDir()
 	d := safefile.Open(parent + "/state")
-	must(t, d.Make(), os.WriteFile(parent+"/victim", []byte("v"), 0o600))
-	must(t, d.Link("link", "../victim"), d.Link("dangling", "../nothing"), syscall.Mkfifo(d.Path("fifo"), 0o600))
+	difftest.Must(t, d.Make(), os.WriteFile(parent+"/victim", []byte("v"), 0o600))
+	difftest.Must(t, d.Link("link", "../victim"), d.Link("dangling", "../nothing"), syscall.Mkfifo(d.Path("fifo"), 0o600))
 	for _, name := range []string{"link", "dangling", "fifo"} {
 		if got, err := d.Read(name); err == nil {
 			t.Errorf("%s: read %q", name, got)
 		}
-		must(t, d.Write(name, []byte("new")))
+		difftest.Must(t, d.Write(name, []byte("new")))
 		expect(t, d, name, "new")
 	}
-	must(t, os.Mkdir(d.Path("dir"), 0o700))
+	difftest.Must(t, os.Mkdir(d.Path("dir"), 0o700))
 	if read, write := readError(d, "dir"), d.Write("dir", nil); read == nil || write == nil {
 		t.Errorf("a directory: %v, %v", read, write)
 	}
-	must(t, os.Symlink("../victim", d.Path(".link.devinfo")), d.Write("link", []byte("x")))
+	difftest.Must(t, os.Symlink("../victim", d.Path(".link.devinfo")), d.Write("link", []byte("x")))
 	expect(t, d, "link", "x")
-	must(t, syscall.Mkfifo(d.Path(".fifo.devinfo"), 0o600), d.Remove("fifo"))
+	difftest.Must(t, syscall.Mkfifo(d.Path(".fifo.devinfo"), 0o600), d.Remove("fifo"))
 	difftest.Holds(t, d.Path(""), "dangling", "dir", "link")
 	difftest.Equal(t, difftest.Read(t, parent+"/victim"), "v")
 }
 
 func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
 	top := t.TempDir()
-	must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
+	difftest.Must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
 	for _, path := range []string{"/file", "/file/sub", "/dangling", "/dangling/sub"} {
 		for kind, d := range map[string]*safefile.Dir{"plain": safefile.Open(top + path), "durable": safefile.OpenDurable(top + path)} {
 			if write, link := d.Write("a", nil), d.Link("a", "b"); write == nil || link == nil {
 				t.Errorf("%s, %s: %v, %v", path, kind, write, link)
 			}
 			_, entries := d.Entries()
-			must(t, entries, d.Remove("a"), d.Sweep(nil))
+			difftest.Must(t, entries, d.Remove("a"), d.Sweep(nil))
 			difftest.Is(t, readError(d, "a"), fs.ErrNotExist)
 		}
 	}
@@ -141,19 +139,19 @@ func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
 
 func TestUnexposedNeedsRootOwnedPath(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) { // /run belongs to root and has mode 0755
-		dir := func(path string, mode uint32) { must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
+		dir := func(path string, mode uint32) { difftest.Must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
 		dir("/run/alone", 0o755)
 		dir("/run/alone/infos", 0)
 		dir("/run/alone/group", 0o775)
 		dir("/run/alone/group/infos", 0o755)
 		dir("/run/tmp", 0o1777)
 		dir("/run/tmp/infos", 0o755)
-		must(t, os.WriteFile("/run/file", nil, 0o644))
+		difftest.Must(t, os.WriteFile("/run/file", nil, 0o644))
 		for link, target := range map[string]string{
 			"/run/absolute": "/run/alone", "/run/alone/relative": "../alone/infos", "/run/into": "tmp/infos", "/run/nowhere": "gone/infos",
 			"/run/tmp/out": "/run/alone", "/run/round": "round", "/run/through": "/run/tmp/../alone",
 		} {
-			must(t, os.Symlink(target, link))
+			difftest.Must(t, os.Symlink(target, link))
 		}
 		for path, why := range map[string]string{
 			"/": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
@@ -180,16 +178,16 @@ func TestUnexposedNeedsRootOwnedPath(t *testing.T) {
 // A link in the node's root must lead to a directory of the node, not of the container.
 func TestUnexposedBelowFollowsLinksInRoot(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
-		must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
-		must(t, safefile.UnexposedBelow("/run/host", "/var/run/infos"), os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
+		difftest.Must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
+		difftest.Must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
+		difftest.Must(t, safefile.UnexposedBelow("/run/host", "/var/run/infos"), os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
 		difftest.Says(t, safefile.UnexposedBelow("/run/host", "/out"), "/run/open has mode")
 	})
 }
 
 func TestUnexposedRejectsOtherOwner(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		must(t, os.MkdirAll("/run/theirs/infos", 0o755))
+		difftest.Must(t, os.MkdirAll("/run/theirs/infos", 0o755))
 		if err := os.Chown("/run/theirs", 1, 0); errors.Is(err, syscall.EINVAL) {
 			t.Skip("an ordinary user's namespace has no second user")
 		} else if err != nil {

@@ -25,7 +25,7 @@ func open(t *testing.T) (*state.Store, string) {
 func reopen(t *testing.T, dir string) *state.Store {
 	t.Helper()
 	s, err := state.Open(dir)
-	must(t, err)
+	difftest.Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -50,7 +50,7 @@ func full(uid string) *state.Claim {
 func all(t *testing.T, s *state.Store) ([]*state.Claim, []state.Problem) {
 	t.Helper()
 	claims, problems, err := s.All(valid)
-	must(t, err)
+	difftest.Must(t, err)
 	return claims, problems
 }
 
@@ -74,20 +74,20 @@ func TestFormatIsUnchanged(t *testing.T) {
 	if at := claims[0].Attachments[0]; !at.NodeDevice.Shared() || at.Ready.Since.IsZero() || claims[0].Undeleted[0].GivenUp.IsZero() {
 		t.Errorf("got %+v", at)
 	}
-	must(t, s.Put(claims[0]))
+	difftest.Must(t, s.Put(claims[0]))
 	difftest.Same(t, "the record", difftest.Read(t, filepath.Join(dir, "u1.json")), want)
 	claims[0].Attachments[0].Ready.Set("False", time.Date(2026, 11, 28, 6, 41, 9, 999, time.FixedZone("east", 3600)))
-	must(t, s.Put(claims[0]))
+	difftest.Must(t, s.Put(claims[0]))
 	difftest.Contains(t, difftest.Read(t, filepath.Join(dir, "u1.json")), `"ready":{"status":"False","since":"2026-11-28T05:41:09Z"}`)
 }
 
 func TestRecordSurvivesRestart(t *testing.T) {
 	s, dir := open(t)
-	must(t, s.Put(full("u2")), s.Put(full("u1")))
+	difftest.Must(t, s.Put(full("u2")), s.Put(full("u1")))
 	big := full("u3")
 	big.Attachments[0].Result = json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	must(t, s.Put(big))
-	must(t, errors.Join(s.Remove("u2"), s.Remove("u2"), s.Remove("never there"), s.Close()))
+	difftest.Must(t, s.Put(big))
+	difftest.Must(t, errors.Join(s.Remove("u2"), s.Remove("u2"), s.Remove("never there"), s.Close()))
 	claims, problems := all(t, reopen(t, dir))
 	difftest.Equal(t, claims, []*state.Claim{full("u1"), big})
 	difftest.Equal(t, problems, []state.Problem(nil))
@@ -95,7 +95,7 @@ func TestRecordSurvivesRestart(t *testing.T) {
 
 func TestRecordsHaveMode0600(t *testing.T) {
 	s, dir := open(t)
-	must(t, s.Put(full("u1")))
+	difftest.Must(t, s.Put(full("u1")))
 	for path, want := range map[string]os.FileMode{"": 0o700, "u1.json": 0o600, "lock": 0o600} {
 		stat, err := os.Stat(filepath.Join(dir, path))
 		if err != nil || stat.Mode().Perm() != want {
@@ -111,11 +111,11 @@ func TestStateDirectoryHasOneDriver(t *testing.T) {
 	for fd := range 100 { // like a child process that has not executed its program yet
 		if open, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); filepath.Dir(open) == dir {
 			child, err := syscall.Dup(fd)
-			must(t, err)
+			difftest.Must(t, err)
 			defer syscall.Close(child)
 		}
 	}
-	must(t, s.Close())
+	difftest.Must(t, s.Close())
 	reopen(t, dir)
 }
 
@@ -132,7 +132,7 @@ func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 	for uid, content := range contents {
 		difftest.Write(t, filepath.Join(dir, uid+".json"), content, 0o600)
 	}
-	must(t, s.Put(full("u1")))
+	difftest.Must(t, s.Put(full("u1")))
 	for range 2 {
 		claims, problems := all(t, s)
 		difftest.Equal(t, claims, []*state.Claim{full("u1")})
@@ -163,7 +163,7 @@ func TestFileOfNewerDriverIsKept(t *testing.T) {
 
 func TestUnreadableFileIsAnErrorAndKept(t *testing.T) {
 	s, dir := open(t)
-	must(t, os.Symlink("nowhere", filepath.Join(dir, "link.json")))
+	difftest.Must(t, os.Symlink("nowhere", filepath.Join(dir, "link.json")))
 	claims, problems := all(t, s) // a link is ignored
 	if claims != nil || problems != nil {
 		t.Errorf("got %v, %v", claims, problems)
@@ -171,8 +171,8 @@ func TestUnreadableFileIsAnErrorAndKept(t *testing.T) {
 	if os.Getuid() == 0 {
 		return // root can read all files
 	}
-	must(t, s.Put(full("u1")))
-	must(t, os.Chmod(filepath.Join(dir, "u1.json"), 0))
+	difftest.Must(t, s.Put(full("u1")))
+	difftest.Must(t, os.Chmod(filepath.Join(dir, "u1.json"), 0))
 	_, _, err := s.All(valid)
 	difftest.Is(t, err, os.ErrPermission)
 }
@@ -189,17 +189,17 @@ func TestClearWorksWhileDriverRuns(t *testing.T) {
 	c := full("u1")
 	c.Attachments[0].Phase = state.Undeleted
 	c.Undeleted, c.Attachments = c.Attachments[:1], c.Attachments[1:]
-	must(t, s.Put(c))
+	difftest.Must(t, s.Put(c))
 	if s.IsCleared("u1", &c.Undeleted[0]) {
 		t.Error("before anybody asked for it")
 	}
 	got, err := state.Clear(dir, "u1")
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Equal(t, got, c)
 	if !s.IsCleared("u1", &c.Undeleted[0]) {
 		t.Error("it is not")
 	}
-	must(t, errors.Join(s.Cleared("u1", &c.Undeleted[0]), s.Cleared("u1", &c.Undeleted[0])))
+	difftest.Must(t, errors.Join(s.Cleared("u1", &c.Undeleted[0]), s.Cleared("u1", &c.Undeleted[0])))
 	if s.IsCleared("u1", &c.Undeleted[0]) {
 		t.Error("still")
 	}
@@ -207,7 +207,7 @@ func TestClearWorksWhileDriverRuns(t *testing.T) {
 
 func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 	s, dir := open(t)
-	must(t, s.Put(full("u1")))
+	difftest.Must(t, s.Put(full("u1")))
 	torn := filepath.Join(dir, "torn.json")
 	difftest.Write(t, torn, "{", 0o600)
 	const none = "has no attachment of the claim whose DEL was given up"
@@ -218,5 +218,3 @@ func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 	}
 	difftest.Equal(t, difftest.Read(t, torn), "{") // only the driver sets it aside
 }
-
-var must = difftest.Must

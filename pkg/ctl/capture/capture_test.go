@@ -108,7 +108,7 @@ func taken(t *testing.T, h capture.Source, scrub bool) string {
 		h.Name = "host"
 	}
 	text, _, err := capture.Take(h)
-	must(t, err)
+	difftest.Must(t, err)
 	return string(text)
 }
 
@@ -141,7 +141,7 @@ func everything(t *testing.T, text string) string {
 		}
 		return err
 	})
-	must(t, err)
+	difftest.Must(t, err)
 	return strings.ToLower(all)
 }
 
@@ -149,19 +149,19 @@ func everything(t *testing.T, text string) string {
 func unpacked(t *testing.T, text string) (dir string) {
 	t.Helper()
 	h, err := capturefile.Parse([]byte(text))
-	must(t, err)
+	difftest.Must(t, err)
 	dir = t.TempDir()
-	must(t, h.UnpackRoot(dir))
+	difftest.Must(t, h.UnpackRoot(dir))
 	return dir
 }
 
 func TestScrubRenamesConsistently(t *testing.T) {
 	text := taken(t, revealing(t), true)
 	h, err := capturefile.Parse([]byte(text))
-	must(t, err)
+	difftest.Must(t, err)
 	mac := regexp.MustCompile(`"address":"(02:[0-9a-f:]+)"`).FindStringSubmatch(text)[1]
 	hw, err := net.ParseMAC(mac)
-	must(t, err)
+	difftest.Must(t, err)
 	name := fmt.Sprintf("enx%x", []byte(hw))
 	for what, want := range map[string]string{
 		"the interface named after its address": `"ifname":"` + name + `","address":"` + mac + `"`,
@@ -183,7 +183,7 @@ func TestScrubRenamesConsistently(t *testing.T) {
 		}
 	}
 	_, err = linkhost.New(h)
-	must(t, err)
+	difftest.Must(t, err)
 	if again := taken(t, revealing(t), true); again != text {
 		t.Errorf("the same host gives\n%s\nand\n%s", text, again)
 	}
@@ -254,7 +254,7 @@ func TestScrubRenamesPodsInSocketPaths(t *testing.T) {
 		Device: journal.Identity{Type: "memif", ID: "/run/vpp-shop/mem-net1-memif.sock"}, SocketDir: "/run/vpp-shop",
 		Info: json.RawMessage(`{"type": "memif", "version": "1.1.0", "memif": {"role": "master", "path": "/run/vpp-shop/mem-net1-memif.sock", "mode": "ip"}}`),
 	}
-	must(t, j.Record(&e, nil))
+	difftest.Must(t, j.Record(&e, nil))
 	e.Unlock()
 	got := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: parts{}.Parts, State: capture.State{BootID: "boot", Settings: node}}, true)
 	if strings.Contains(got, "shop") || strings.Contains(got, "/mem-") || strings.Count(got, "/run/vpp-namespace-1/pod-1-net1-memif.sock") != 2 || !strings.Contains(got, `"type":"memif"`) {
@@ -270,7 +270,7 @@ func TestCaptureIncludesFilesOfAttachmentsInAnyDirectory(t *testing.T) {
 		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", Dir: "/elsewhere", File: "f.json",
 		CDI: journal.CDI{Dir: "/run/cdi2", File: "vendor.example-nic_x.json", Device: "vendor.example/nic=x"},
 	}
-	must(t, j.Record(&e, nil))
+	difftest.Must(t, j.Record(&e, nil))
 	e.Unlock()
 	for _, name := range []string{"/elsewhere/f.json", "/run/cdi2/vendor.example-nic_x.json", "/var/run/cdi/devinfo-cni.io-attachment_a.json", "/var/run/cdi/other.json", "/elsewhere/other.json"} {
 		difftest.Write(t, root+name, "-- odd -- \xff", 0o600)
@@ -302,7 +302,7 @@ func TestCaptureIncludesFilesOfAttachmentsInAnyDirectory(t *testing.T) {
 func TestCaptureOfCapturedHostIsIdentical(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		ar, err := txtar.ParseFile("../../../testdata/hosts/" + name + ".txtar")
-		must(t, err)
+		difftest.Must(t, err)
 		got, denied, err := capture.Sys(capturetest.Load(t, name).Sys())
 		if err != nil || denied != 0 {
 			t.Errorf("%s: %d denied, %v", name, denied, err)
@@ -330,7 +330,7 @@ func sysOf(files []txtar.File) map[string]string {
 func TestSecretsAreNamesAndSerialNumbersOfMachine(t *testing.T) {
 	sysfs := t.TempDir()
 	host, err := os.Hostname()
-	must(t, err)
+	difftest.Must(t, err)
 	want := []string{host}
 	for _, file := range []string{"product_serial", "product_uuid", "board_serial", "chassis_serial"} {
 		want = append(want, "SN "+file)
@@ -359,22 +359,20 @@ func TestFirstLineDescribesCapturedHost(t *testing.T) {
 	}
 }
 
-var must = difftest.Must
-
 // The offer excludes the interfaces of default routes, also on a captured host.
 func TestCaptureContainsUplinks(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		up, peer := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "peer"}, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "peer"}}
-		must(t, netlink.LinkAdd(up), netlink.LinkSetUp(up), netlink.LinkSetUp(peer))
-		must(t, netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, LinkIndex: up.Index}))
+		difftest.Must(t, netlink.LinkAdd(up), netlink.LinkSetUp(up), netlink.LinkSetUp(peer))
+		difftest.Must(t, netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, LinkIndex: up.Index}))
 		sys, err := sysfs.Open("/sys")
-		must(t, err)
+		difftest.Must(t, err)
 		text, _, err := capture.Take(capture.Source{Title: "a host", Name: "box", Sys: sys.Files(), Parts: capture.KernelParts, Root: t.TempDir(), Scrub: true})
-		must(t, err)
+		difftest.Must(t, err)
 		file, err := capturefile.Parse(text)
-		must(t, err)
+		difftest.Must(t, err)
 		captured, err := inventory.Captured(file)
-		must(t, err)
+		difftest.Must(t, err)
 		difftest.Equal(t, captured.Uplinks, []string{"up0"})
 	})
 }
@@ -408,7 +406,7 @@ func TestCaptureContainsOnlyFieldsThatCommandsRead(t *testing.T) {
 		root, planted := t.TempDir(), map[string]bool{}
 		plant(reflect.ValueOf(c.record).Elem(), "", planted)
 		text, err := json.Marshal(c.record)
-		must(t, err)
+		difftest.Must(t, err)
 		text = []byte(`{"unknown":"{unknown}",` + string(text[1:]))
 		difftest.Write(t, filepath.Join(root, file), string(text), 0o600)
 		difftest.Contains(t, string(text), slices.Collect(maps.Keys(planted))...)

@@ -81,9 +81,9 @@ func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 	for _, name := range capturetest.Names(t) {
 		file := capturetest.Load(t, name)
 		host, err := linkhost.New(file)
-		must(t, err)
+		difftest.Must(t, err)
 		devices, err := fs.Glob(file.Sys(), "bus/pci/devices/*")
-		must(t, err)
+		difftest.Must(t, err)
 		without := host.Eswitch
 		without.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.ENODEV }
 		for _, device := range devices {
@@ -114,16 +114,14 @@ func agreed(t *testing.T, host string, e link.Eswitch, pf string) (found int) {
 	return found
 }
 
-var must = difftest.Must
-
 // The SR-IOV device plugin and rdma-cni use rdmamap. It must find the same RDMA devices and device nodes as package
 // sysfs for every PCI function and auxiliary device of a captured host.
 func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) { // rdmamap reads /sys only
 		found := 0
 		for _, name := range capturetest.Names(t) {
-			must(t, capturetest.Load(t, name).Unpack("/run/"+name))
-			must(t, unix.Mount("/run/"+name, "/sys", "", unix.MS_BIND, ""))
+			difftest.Must(t, capturetest.Load(t, name).Unpack("/run/"+name))
+			difftest.Must(t, unix.Mount("/run/"+name, "/sys", "", unix.MS_BIND, ""))
 			found += sameRDMA(t, name)
 		}
 		if found < 15 {
@@ -136,19 +134,19 @@ func TestRdmamapAgreesOnCapturedHosts(t *testing.T) {
 func sameRDMA(t *testing.T, host string) (found int) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
-	must(t, err)
+	difftest.Must(t, err)
 	addresses, _ := filepath.Glob("/sys/bus/pci/devices/*")
 	for _, path := range addresses {
 		a, err := pci.Parse(filepath.Base(path))
-		must(t, err)
+		difftest.Must(t, err)
 		fn, _, err := sys.PCI(a)
-		must(t, err)
+		difftest.Must(t, err)
 		devices, err := sys.RDMA(fn)
 		nodes, nodesErr := sys.RDMANodes(fn)
 		found += compare(t, host+": "+a.String(), devices, rdmamap.GetRdmaDevicesForPcidev(a.String()), nodes, err, nodesErr)
 	}
 	parts, err := sys.Auxiliaries()
-	must(t, err)
+	difftest.Must(t, err)
 	for _, aux := range parts {
 		devices, err := sys.RDMA(aux)
 		nodes, nodesErr := sys.RDMANodes(aux)
@@ -176,6 +174,6 @@ func compare(t *testing.T, device string, ours, theirs, nodes []string, errs ...
 			t.Errorf("%s: %q; rdmamap: %q", device, lists[0], lists[1])
 		}
 	}
-	must(t, errs...)
+	difftest.Must(t, errs...)
 	return len(ours)
 }

@@ -45,28 +45,26 @@ func paths(t *testing.T) (doctor.Paths, string) {
 	return p, dir
 }
 
-var must, write = difftest.Must, difftest.Write
-
 func TestGatherCollectsLiveFacts(t *testing.T) {
 	p, dir := paths(t)
 	listener, err := net.Listen("unix", p.PodResources)
-	must(t, err)
+	difftest.Must(t, err)
 	server := grpc.NewServer()
 	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }() // until Stop
 	t.Cleanup(server.Stop)
 	script := "#!/bin/sh\n>$0.asked\n" + // each plugin answers only after both were started
 		"until [ -e " + dir + "/bin/devinfo.asked -a -e " + dir + "/bin/sriov.asked ]; do sleep 0.01; done\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
-	write(t, filepath.Join(dir, "bin/devinfo"), script, 0o755)
-	write(t, filepath.Join(dir, "bin/sriov"), script, 0o755)
-	write(t, filepath.Join(dir, "bin/unused"), "#!/bin/sh\ntouch "+dir+"/run\n", 0o755)
-	write(t, filepath.Join(dir, "net.d/10.conflist"),
+	difftest.Write(t, filepath.Join(dir, "bin/devinfo"), script, 0o755)
+	difftest.Write(t, filepath.Join(dir, "bin/sriov"), script, 0o755)
+	difftest.Write(t, filepath.Join(dir, "bin/unused"), "#!/bin/sh\ntouch "+dir+"/run\n", 0o755)
+	difftest.Write(t, filepath.Join(dir, "net.d/10.conflist"),
 		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "deviceInfoFile": "auto", "strict": "secret"}]}`, 0o600)
-	write(t, filepath.Join(dir, "net.d/20.conf"), `{"cniVersion": "1.0.0", "name": "m", "type": "unused"}`, 0o600)
-	write(t, filepath.Join(dir, "net.d/README"), "none", 0o600)
-	write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)
-	write(t, filepath.Join(dir, "pci/0000:03:00.3"), "/run/netns/b", 0o600)
-	write(t, p.NRISocket, "", 0o600)
+	difftest.Write(t, filepath.Join(dir, "net.d/20.conf"), `{"cniVersion": "1.0.0", "name": "m", "type": "unused"}`, 0o600)
+	difftest.Write(t, filepath.Join(dir, "net.d/README"), "none", 0o600)
+	difftest.Write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)
+	difftest.Write(t, filepath.Join(dir, "pci/0000:03:00.3"), "/run/netns/b", 0o600)
+	difftest.Write(t, p.NRISocket, "", 0o600)
 
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
 	l.VFs, l.Spoilt = nil, nil // of the machine that runs the test
@@ -98,11 +96,11 @@ func TestGatherTakesNoSecretsFromConfigurations(t *testing.T) {
 		"e.conflist": `{"name": "e", "token": "secret", "plugins": [{"type": "devinfo", "strict": true, "delegate": {"token": "secret"}}]}`,
 		"f.conflist": `{"name": "f", "plugins": [{"type": "devinfo", "a": 1, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "h": 1, "i": 1, "j": 1, "k": "secret"}]}`,
 	} {
-		write(t, filepath.Join(dir, "net.d", name), text, 0o600)
+		difftest.Write(t, filepath.Join(dir, "net.d", name), text, 0o600)
 	}
 	l := doctor.Gather(t.Context(), p, nil)
 	text, err := json.Marshal(l)
-	must(t, err)
+	difftest.Must(t, err)
 	if len(l.Networks) != 6 || strings.Contains(string(text), "secret") || !strings.Contains(string(text), "delegates") {
 		t.Errorf("%d networks: %s", len(l.Networks), text)
 	}
@@ -111,8 +109,8 @@ func TestGatherTakesNoSecretsFromConfigurations(t *testing.T) {
 // Opening a named pipe blocks until a writer opens it.
 func TestGatherNotesNamedPipe(t *testing.T) {
 	p, _ := paths(t)
-	must(t, os.MkdirAll(p.ConfDir, 0o755))
-	must(t, unix.Mkfifo(filepath.Join(p.ConfDir, "a.conf"), 0o600))
+	difftest.Must(t, os.MkdirAll(p.ConfDir, 0o755))
+	difftest.Must(t, unix.Mkfifo(filepath.Join(p.ConfDir, "a.conf"), 0o600))
 	l := doctor.Gather(t.Context(), p, nil)
 	if !slices.ContainsFunc(l.Notes, func(n doctor.Note) bool { return strings.Contains(n.Text, "a.conf: not a regular file") }) {
 		t.Errorf("%+v", l.Notes)
@@ -123,8 +121,8 @@ func TestGatherNotesNamedPipe(t *testing.T) {
 func TestReadOnlyDirectoryIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		p, dir := paths(t)
-		must(t, os.Mkdir(filepath.Join(dir, "ro"), 0o755))
-		must(t, unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""))
+		difftest.Must(t, os.Mkdir(filepath.Join(dir, "ro"), 0o755))
+		difftest.Must(t, unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""))
 		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // a mounted directory cannot be removed
 		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
 		l := doctor.Gather(t.Context(), p, nil)
@@ -153,7 +151,7 @@ func TestUsualDirsIncludeThoseOfDistributions(t *testing.T) {
 	} {
 		root := t.TempDir()
 		for _, dir := range test.there {
-			must(t, os.MkdirAll(root+dir, 0o755))
+			difftest.Must(t, os.MkdirAll(root+dir, 0o755))
 		}
 		dirs, conf := doctor.UsualDirs(root)
 		if !slices.Equal(dirs, test.dirs) || conf != test.conf {
@@ -165,8 +163,8 @@ func TestUsualDirsIncludeThoseOfDistributions(t *testing.T) {
 // A healthy node without agent.doctor=true gets no warnings.
 func TestUnmountedDirectoriesAreUnknown(t *testing.T) {
 	p, dir := paths(t)
-	write(t, filepath.Join(dir, "bin/x"), "", 0o755)
-	write(t, filepath.Join(dir, "cdi/x"), "", 0o600)
+	difftest.Write(t, filepath.Join(dir, "bin/x"), "", 0o755)
+	difftest.Write(t, filepath.Join(dir, "cdi/x"), "", 0o600)
 	got := map[string]doctor.Finding{}
 	for _, a := range doctor.Diagnose(&doctor.Evidence{Live: doctor.Gather(t.Context(), p, nil)}) {
 		got[a.Check] = a

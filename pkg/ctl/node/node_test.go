@@ -16,8 +16,6 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-var must = difftest.Must
-
 // Links in a captured host must not lead to files of this machine.
 func TestPathsStayInTheCapturedHost(t *testing.T) {
 	n := node.Node{Options: node.Options{Root: "/tmp/x"}}
@@ -93,7 +91,7 @@ func TestEachDeviceIsQueriedOnce(t *testing.T) {
 		NetnsGone: func(string) (bool, error) { asked.namespaces.Add(1); return false, nil },
 	})
 	list, err := n.Recorded()
-	must(t, err)
+	difftest.Must(t, err)
 	n.Judge(list, true)
 	for _, a := range list {
 		if c := a.Verdict; c.Problem != "" || len(c.Facts) < 3 {

@@ -20,20 +20,18 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-var must = difftest.Must
-
 func load(t *testing.T, name string) hostdev.Host {
 	t.Helper()
 	file := capturetest.Load(t, name)
 	host, err := linkhost.New(file)
-	must(t, err)
+	difftest.Must(t, err)
 	return hostdev.Host{Sys: sysfs.New(file.Sys()), Links: host.Links, Eswitches: host}
 }
 
 func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
 	t.Helper()
 	top, err := topology.Read(host, nil, held)
-	must(t, err)
+	difftest.Must(t, err)
 	return top.Tree()
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/test/difftest"
 )
 
 // A mutator changes configurations. It makes the same changes in each run of the test.
@@ -126,7 +127,7 @@ func TestValidateAgreesWithRuntimeAndPlugin(t *testing.T) {
 	for range 2000 {
 		row := strings.ReplaceAll(pick(m, all), "@", `"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}`)
 		var tree any
-		must(t, json.Unmarshal([]byte(row[strings.Index(row, ": {")+2:]), &tree))
+		difftest.Must(t, json.Unmarshal([]byte(row[strings.Index(row, ": {")+2:]), &tree))
 		for range 1 + m.IntN(2) {
 			tree = m.mutate("", tree)
 		}

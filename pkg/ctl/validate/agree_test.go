@@ -51,7 +51,7 @@ func newNode(t *testing.T) *node {
 	t.Helper()
 	n := &node{bin: t.TempDir(), state: t.TempDir(), netns: "/proc/self/ns/net", finder: *checktest.Finder(t, capturetest.Load(t, "mlx5-legacy"))}
 	const macvlan = "#!/bin/sh\n" + `echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "net7", "sandbox": "/proc/self/ns/net"}]}'`
-	must(t, os.WriteFile(filepath.Join(n.bin, "macvlan"), []byte(macvlan), 0o755))
+	difftest.Must(t, os.WriteFile(filepath.Join(n.bin, "macvlan"), []byte(macvlan), 0o755))
 	return n
 }
 
@@ -118,7 +118,7 @@ func (n *node) attach(t *testing.T, network string, multus, resource bool) strin
 	n.ran, n.pathless, n.fileless = false, false, false
 	n.log.Reset()
 	var keys map[string]any
-	must(t, json.Unmarshal([]byte(network), &keys))
+	difftest.Must(t, json.Unmarshal([]byte(network), &keys))
 	plugins, _ := keys["plugins"].([]any)
 	if keys["plugins"] == nil {
 		plugins = []any{keys}
@@ -169,8 +169,6 @@ func (n *node) document(t *testing.T, network string, multus, resource bool) str
 	return string(marshal(t, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
 		"metadata": map[string]any{"name": "n", "annotations": annotations}, "spec": map[string]string{"config": network}}))
 }
-
-var must = difftest.Must
 
 // networks returns configurations, each with a title. "@" stands for a devinfo that requests the path of its file.
 func networks(t *testing.T) []string {

@@ -110,10 +110,10 @@ func TestSettingsAreRecognizedByFileName(t *testing.T) {
 // library accepts it and no key is repeated.
 func FuzzCheck(f *testing.F) {
 	cases, err := filepath.Glob("testdata/*.txtar")
-	must(f, err)
+	difftest.Must(f, err)
 	for _, name := range cases {
 		archive, err := txtar.ParseFile(name)
-		must(f, err)
+		difftest.Must(f, err)
 		for _, file := range archive.Files {
 			f.Add(file.Data, byte(len(file.Name)))
 		}
@@ -142,7 +142,7 @@ func FuzzCheck(f *testing.F) {
 func marshal(t *testing.T, v any) []byte {
 	t.Helper()
 	data, err := json.Marshal(v)
-	must(t, err)
+	difftest.Must(t, err)
 	return data
 }
 

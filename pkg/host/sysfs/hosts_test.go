@@ -175,7 +175,7 @@ func TestHostsAreReadCompletely(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			each(t, text, func(t *testing.T, sys *sysfs.FS) {
 				got, err := told(sys)
-				must(t, err)
+				difftest.Must(t, err)
 				goldentest.File(t, "testdata/"+name+".txt", got)
 			})
 		})
@@ -196,17 +196,17 @@ func TestHiddenListsAreNotTakenForEmpty(t *testing.T) {
 		}})
 		busy := sysfs.New(withVFs{capturetest.Tree{FS: file.Sys()}})
 		functions, err := seen.Functions()
-		must(t, err)
+		difftest.Must(t, err)
 		for _, fn := range functions {
 			devices, err := seen.RDMA(fn)
 			others, err2 := hidden.RDMA(fn)
-			must(t, cmp.Or(err, err2))
+			difftest.Must(t, cmp.Or(err, err2))
 			difftest.Same(t, name+" "+fn.Address.String(), others, devices)
 			rdma += len(devices)
 			carried, err := seen.VDPAOn(fn)
-			must(t, err)
+			difftest.Must(t, err)
 			onBusy, err := busy.VDPAOn(fn)
-			must(t, err)
+			difftest.Must(t, err)
 			difftest.Same(t, name+" "+fn.Address.String(), fmt.Sprint(onBusy), fmt.Sprint(carried))
 			vdpa += len(carried)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/host/capturefile"
@@ -19,15 +20,13 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-var must = difftest.Must
-
 // load returns the capture of a host.
 func load(t *testing.T, name string) string { return string(capturetest.Text(t, name)) }
 
 func parse(t *testing.T, capture string) *capturefile.Host {
 	t.Helper()
 	h, err := capturefile.Parse([]byte(capture))
-	must(t, err)
+	difftest.Must(t, err)
 	return h
 }
 
@@ -41,9 +40,9 @@ func each(t *testing.T, capture string, f func(t *testing.T, sys *sysfs.FS)) {
 	t.Run("text", func(t *testing.T) { f(t, sysfs.New(parse(t, capture).Sys())) })
 	t.Run("disk", func(t *testing.T) {
 		dir := t.TempDir()
-		must(t, parse(t, refused.ReplaceAllString(capture, "")).Unpack(dir))
+		difftest.Must(t, parse(t, refused.ReplaceAllString(capture, "")).Unpack(dir))
 		sys, err := sysfs.Open(dir)
-		must(t, err)
+		difftest.Must(t, err)
 		f(t, sys)
 	})
 }
@@ -51,7 +50,7 @@ func each(t *testing.T, capture string, f func(t *testing.T, sys *sysfs.FS)) {
 func addr(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.Parse(s)
-	must(t, err)
+	difftest.Must(t, err)
 	return a
 }
 
@@ -145,9 +144,9 @@ near
 func TestWriterWritesOnlyExistingAttributes(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "a")
-	must(t, os.WriteFile(at, nil, 0o600))
+	difftest.Must(t, os.WriteFile(at, nil, 0o600))
 	write := sysfs.Writer(dir)
-	must(t, write("a", "x\n"))
+	difftest.Must(t, write("a", "x\n"))
 	difftest.Equal(t, difftest.Read(t, at), "x\n")
 	difftest.Is(t, write("b", "x"), fs.ErrNotExist)
 }
@@ -187,5 +186,43 @@ func TestVFIndexOfUnrelatedFunctionIsAbsent(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestIsSFChecksNumberAndName(t *testing.T) {
+	for name, want := range map[string]bool{"ice.sf.1": true, "ice.roce.1": false, "idpf.8086.rdma.core.0": false, "sf.1": false, "sf": false} {
+		if got := (sysfs.Auxiliary{Name: name}).IsSF(); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestHasDriverFindsOnlyExistingDrivers(t *testing.T) {
+	each(t, difftest.Read(t, "testdata/odd/drivers.txtar"), func(t *testing.T, sys *sysfs.FS) {
+		for name, want := range map[string]bool{"igb": true, "vfio-pci": false, "": false, "../igb": false} {
+			if got, err := sys.HasDriver(name); err != nil || got != want {
+				t.Errorf("driver %q: %v, %v", name, got, err)
+			}
+		}
+		if free, err := sys.WithoutIOMMU(); !free || err != nil {
+			t.Errorf("got %v, %v", free, err)
+		}
+	})
+}
+
+func TestPortsReadsAtMostEight(t *testing.T) {
+	fsys := fstest.MapFS{"bus/pci/devices/0000:01:00.0": {Mode: fs.ModeSymlink, Data: []byte("../../../devices/0000:01:00.0")}}
+	for n := range 100 {
+		port := fmt.Sprintf("devices/0000:01:00.0/net/eth%d/", n)
+		fsys[port+"ifindex"] = &fstest.MapFile{Data: fmt.Appendln(nil, n)}
+		fsys[port+"dev_port"] = &fstest.MapFile{Data: []byte("1\n")}
+	}
+	sys := sysfs.New(fsys)
+	ports, err := sys.Ports(function(t, sys, "0000:01:00.0"))
+	if err != nil || len(ports) != 8 || ports[0].DevPort != 1 {
+		t.Errorf("%+v, %v", ports, err)
+	}
+	if ports, err := sys.PortsOf("pci", "0000:01:00.0"); err != nil || len(ports) != 100 {
+		t.Errorf("%d, %v", len(ports), err)
 	}
 }

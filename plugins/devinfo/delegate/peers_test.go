@@ -31,20 +31,18 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-var must = difftest.Must
-
 // ADD leases whatever host-device and sriov-cni read from a configuration that it accepts. host-device itself says what it
 // reads; sriov-cni documents deviceID, a PCI address.
 func TestLeasesCoverDevicesThatDelegatesRead(t *testing.T) {
 	dir := t.TempDir()
 	program := hostDevice(t, dir)
 	captured, err := capturefile.Load("../../../testdata/hosts/mlx5-switchdev.txtar")
-	must(t, err, undertest.Unpack(captured, dir+"/sys"))
+	difftest.Must(t, err, undertest.Unpack(captured, dir+"/sys"))
 	links, err := linkhost.New(captured)
-	must(t, err)
+	difftest.Must(t, err)
 	n := node{links: links, root: dir + "/sys"}
 	n.sys, err = sysfs.Open(n.root)
-	must(t, err)
+	difftest.Must(t, err)
 	settings := config.DefaultNode()
 	settings.StateDir = dir + "/state"
 	n.plugin = plugin.New(settings, discovery.Finder{Sys: n.sys, Interfaces: links}, "", io.Discard, slog.New(slog.DiscardHandler))
@@ -63,11 +61,11 @@ func TestLeasesCoverDevicesThatDelegatesRead(t *testing.T) {
 	cmd := exec.Command(program)
 	cmd.Stdin, cmd.Env = &stdin, append(os.Environ(), "SYS="+n.root)
 	out, err := cmd.Output()
-	must(t, err)
+	difftest.Must(t, err)
 	taken := 0
 	for lines, at := bufio.NewScanner(bytes.NewReader(out)), 0; lines.Scan(); at++ {
 		var read map[string]string
-		must(t, json.Unmarshal(lines.Bytes(), &read))
+		difftest.Must(t, json.Unmarshal(lines.Bytes(), &read))
 		for _, device := range n.devices(t, read, asked[at].stdin) {
 			taken++
 			if !slices.ContainsFunc(asked[at].leases, func(l journal.DeviceLease) bool { return l.ID == device }) {
@@ -99,16 +97,16 @@ func hostDevice(t *testing.T, dir string) (program string) {
 	}
 	at, shown := run("list", "-m", "-f", "{{.Dir}}", module), dir+"/plugins"
 	added, err := filepath.Abs("testdata/decode.go.txt")
-	must(t, err)
+	difftest.Must(t, err)
 	files := map[string]string{shown + "/plugins/main/host-device/decode.go": added}
-	must(t, filepath.WalkDir(at, func(path string, d fs.DirEntry, err error) error {
+	difftest.Must(t, filepath.WalkDir(at, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			files[shown+strings.TrimPrefix(path, at)] = path
 		}
 		return err
 	}))
 	overlay, err := json.Marshal(map[string]any{"Replace": files})
-	must(t, err)
+	difftest.Must(t, err)
 	difftest.Write(t, dir+"/overlay.json", string(overlay), 0o600)
 	difftest.Write(t, dir+"/go.mod", difftest.Read(t, peers+"/go.mod")+"\nreplace "+module+" => "+shown+"\n", 0o600)
 	difftest.Write(t, dir+"/go.sum", difftest.Read(t, peers+"/go.sum"), 0o600)
@@ -134,7 +132,7 @@ type asking struct {
 func (n node) ask(t *testing.T, text string) (a asking, ok bool) {
 	t.Helper()
 	cfg, err := config.Parse([]byte(text))
-	must(t, err)
+	difftest.Must(t, err)
 	if len(cfg.Problems) > 0 || cfg.DelegateProblem(0) != nil {
 		return a, false
 	}
@@ -145,11 +143,11 @@ func (n node) ask(t *testing.T, text string) (a asking, ok bool) {
 		return a, false
 	}
 	network, err := n.plugin.Network(e, e.Delegates, "/run/netns/pod")
-	must(t, err)
+	difftest.Must(t, err)
 	recorder := &recorder{}
 	network.Exec = recorder
 	_, err = network.Add(nil)
-	must(t, err)
+	difftest.Must(t, err)
 	return asking{text, recorder.stdin, a.leases}, true
 }
 
@@ -176,14 +174,14 @@ func (n node) devices(t *testing.T, read map[string]string, stdin []byte) (ids [
 	}
 	add := func(name string) {
 		line, err := n.sys.Lineage(name)
-		must(t, err)
+		difftest.Must(t, err)
 		ids = append(ids, line[0].ID)
 	}
 	for _, key := range []string{"pci", "aux", "kernelpath", "sriov"} {
 		name := "" // of the innermost device that contains the path
 		for _, bus := range []string{"pci", "auxiliary"} {
 			entries, err := os.ReadDir(filepath.Join(n.root, "bus", bus, "devices"))
-			must(t, err)
+			difftest.Must(t, err)
 			for _, e := range entries {
 				if at, _ := filepath.EvalSymlinks(filepath.Join(n.root, "bus", bus, "devices", e.Name())); strings.HasPrefix(read[key]+"/", at+"/") {
 					name = e.Name()

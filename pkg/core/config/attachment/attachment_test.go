@@ -22,19 +22,17 @@ const podArgs = "IgnoreUnknown=1;K8S_POD_NAMESPACE=prod;K8S_POD_NAME=dpdk-0;K8S_
 func parse(t testing.TB, text string) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse([]byte(text))
-	must(t, err)
+	difftest.Must(t, err)
 	if len(cfg.Problems) > 0 {
 		t.Fatal(cfg.Problems[0])
 	}
 	return cfg
 }
 
-var must = difftest.Must
-
 func TestNewJoinsConfigurationAndParameters(t *testing.T) {
 	cfg := parse(t, `{"name": "net-a", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x.json"}}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, Netns: "/run/netns/p", IfName: "net1", CNIArgs: "A=1;B=2=3;A=4;C="}, "/infos")
-	must(t, err)
+	difftest.Must(t, err)
 	want := &attachment.Attachment{
 		Network: "net-a", ContainerID: container, IfName: "net1", Netns: "/run/netns/p",
 		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // the order and duplicates stay
@@ -145,7 +143,7 @@ func TestCDIFillsInKindAndNameOrRejects(t *testing.T) {
 	goldentest.Lines(t, "testdata/cdi.txt", func(text string) []string {
 		cfg := parse(t, `{"name": "net-a", "cdi": `+text+`}`)
 		a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1", CNIArgs: podArgs}, "/infos")
-		must(t, err)
+		difftest.Must(t, err)
 		got, err := a.CDI(cfg)
 		if err != nil {
 			return []string{difftest.As[*config.Problem](t, err).Error()}

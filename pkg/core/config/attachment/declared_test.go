@@ -18,7 +18,7 @@ func declared(t *testing.T, deviceInfo, cniArgs string) (*devinfo.Info, devinfo.
 	t.Helper()
 	cfg := parse(t, `{"name": "net-a", "deviceInfo": `+deviceInfo+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1", CNIArgs: cniArgs}, "/infos")
-	must(t, err)
+	difftest.Must(t, err)
 	return a.Declared(cfg)
 }
 
@@ -40,7 +40,7 @@ func TestNothingDeclaredIsNil(t *testing.T) {
 func TestShortContainerIDIsNotCut(t *testing.T) {
 	cfg := parse(t, `{"name": "n", "deviceInfo": `+socket("/s/{containerID:12}")+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: "c1"}, "")
-	must(t, err)
+	difftest.Must(t, err)
 	if info, _, err := a.Declared(cfg); err != nil || info.VhostUser.Path != "/s/c1" {
 		t.Errorf("%+v, %v", info, err)
 	}
@@ -49,7 +49,7 @@ func TestShortContainerIDIsNotCut(t *testing.T) {
 func TestPlaceholderValueCannotLeaveItsString(t *testing.T) {
 	for _, value := range []string{`"`, `\`, `","path":"/etc/x`, `"}}`, "\n", "\t", "<&>", "é€😀", `\u0041`, `{ifName}`, `{podName}`, "$1", "%s"} {
 		info, _, err := declared(t, `{"note": "<{podName}>"}`, "K8S_POD_NAME="+value)
-		must(t, err)
+		difftest.Must(t, err)
 		var got string
 		if err := json.Unmarshal(info.Extra["note"], &got); err != nil || got != "<"+value+">" || len(info.Extra) != 1 {
 			t.Errorf("%q: %q, %v", value, info.Extra, err)
@@ -66,7 +66,7 @@ func TestDeclaredFillsInPlaceholdersOrRejects(t *testing.T) {
 			return []string{difftest.As[*config.Problem](t, err).Error()}
 		}
 		var line bytes.Buffer
-		must(t, json.Compact(&line, info.Encode()))
+		difftest.Must(t, json.Compact(&line, info.Encode()))
 		output := []string{line.String()}
 		for _, w := range warnings {
 			output = append(output, "warning: "+w.String())

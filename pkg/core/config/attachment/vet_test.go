@@ -48,7 +48,7 @@ func TestVetAcceptsPlaceholders(t *testing.T) {
 func TestKeyThatResemblesKeyOfSpecificationIsWarning(t *testing.T) {
 	goldentest.Lines(t, "testdata/keys.txt", func(text string) (output []string) {
 		warnings, err := attachment.Vet(parse(t, `{"deviceInfo": `+text+`}`))
-		must(t, err)
+		difftest.Must(t, err)
 		for _, w := range warnings {
 			output = append(output, w.String())
 		}
@@ -67,7 +67,7 @@ func TestAtMostTenKeysAreReported(t *testing.T) {
 		fmt.Fprintf(&many, `"rdma-device%c": 1, `, 'a'+n%26)
 	}
 	warnings, err := attachment.Vet(parse(t, `{"deviceInfo": {"pci": {`+many.String()+`"x": 1}}}`))
-	must(t, err)
+	difftest.Must(t, err)
 	if len(warnings) > 10 {
 		t.Errorf("%d warnings", len(warnings))
 	}
@@ -78,7 +78,7 @@ func TestSocketPathLongerThanKernelAllowsIsWarning(t *testing.T) {
 		107: `{"type": "vhost-user", "vhost-user": {"path": "/%s"}}`, 108: `{"type": "vhost-user", "vhost-user": {"path": "/%s"}}`, 109: `{"memif": {"path": "/%s"}}`,
 	} {
 		info, warnings, err := declared(t, fmt.Sprintf(text, strings.Repeat("x", n-len("/net1"))+"{ifName}"), "")
-		must(t, err)
+		difftest.Must(t, err)
 		typ := string(info.Type)
 		var want devinfo.Violations
 		if n > 107 {
@@ -100,9 +100,9 @@ func TestConfigurationOfAnyShapeTakesLittleMemory(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		cfg, err := config.Parse(text)
-		must(t, err)
+		difftest.Must(t, err)
 		a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1"}, "/infos")
-		must(t, err)
+		difftest.Must(t, err)
 		problems := cfg.Problems
 		for n := range cfg.Delegates {
 			if p := cfg.DelegateProblem(n); p != nil {

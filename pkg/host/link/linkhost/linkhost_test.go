@@ -19,8 +19,6 @@ import (
 	"devinfo-cni.io/test/goldentest"
 )
 
-var must = difftest.Must
-
 // text formats the non-zero fields of an interface.
 func text(i *link.Interface) string {
 	words := []string{i.Name, fmt.Sprint(i.Index), i.MAC.String(), fmt.Sprint(i.MTU)}
@@ -43,16 +41,16 @@ func text(i *link.Interface) string {
 func describe(t *testing.T, file *capturefile.Host) string {
 	t.Helper()
 	h, err := linkhost.New(file)
-	must(t, err)
+	difftest.Must(t, err)
 	var lines []string
 	for part, netns := range map[string]string{"netlink/ip-link.json": "", "netlink/pod-ip-link.json": "/run/netns/pod"} {
 		var names []struct{ Ifname string }
 		if data := file.File(part); data != nil {
-			must(t, json.Unmarshal(data, &names))
+			difftest.Must(t, json.Unmarshal(data, &names))
 		}
 		for _, n := range names {
 			i, err := h.Interface(netns, n.Ifname)
-			must(t, err)
+			difftest.Must(t, err)
 			parent, err := fs.ReadLink(file.Sys(), "class/net/"+i.Name+"/device")
 			if netns == "" && err == nil && i.Parent != path.Base(parent) {
 				t.Errorf("%s: %+v; want parent %s", i.Name, i, parent)
@@ -83,9 +81,9 @@ func TestKernelReadsAllInterfacesOfCaptures(t *testing.T) {
 func parse(t *testing.T, parts string) *linkhost.Kernel {
 	t.Helper()
 	h, err := capturefile.Parse([]byte("a host\n" + parts))
-	must(t, err)
+	difftest.Must(t, err)
 	host, err := linkhost.New(h)
-	must(t, err)
+	difftest.Must(t, err)
 	return host
 }
 
@@ -94,7 +92,7 @@ func TestLowerOfStackedInterfaces(t *testing.T) {
 	goldentest.Lines(t, "testdata/stack.txt", func(line string) []string {
 		netns, name, _ := strings.Cut(line, " ")
 		got, err := h.Interface(strings.Trim(netns, "-"), name)
-		must(t, err)
+		difftest.Must(t, err)
 		return []string{text(&got)}
 	})
 	for _, netns := range []string{"", "pod"} {
@@ -120,7 +118,7 @@ func TestErrorOfNewNamesPart(t *testing.T) {
 		"vdpa-config":  `[]`,
 	} {
 		h, err := capturefile.Parse(fmt.Appendf(nil, "a host\n-- netlink/%s.json --\n%s\n", part, data))
-		must(t, err)
+		difftest.Must(t, err)
 		_, err = linkhost.New(h)
 		difftest.Says(t, err, part)
 	}
@@ -142,7 +140,7 @@ func TestNamespacesAreFoundByPath(t *testing.T) {
 		"/run/netns/b": {Name: "net1", Index: 5, BusInfo: "0000:02:00.0"}, // /var/run is a link
 	} {
 		got, err := h.Interface(netns, "net1")
-		must(t, err)
+		difftest.Must(t, err)
 		difftest.Same(t, netns, got, want)
 		if !h.HasNetns(netns) {
 			t.Errorf("%s does not exist", netns)
