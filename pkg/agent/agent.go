@@ -126,23 +126,15 @@ func (a *Agent) report(component string, err error) {
 // DEL with it, after 30 s; the next agent's sweep repeats it.
 func (a *Agent) Run(ctx context.Context) {
 	var components sync.WaitGroup
-	settled := make(chan struct{}) // closed after the first check of the settings, which the components use
 	component := func(pause time.Duration, f func(context.Context)) {
 		components.Go(func() {
-			select {
-			case <-settled:
-			case <-ctx.Done():
-			}
 			for ctx.Err() == nil {
 				f(ctx)
 				sleep(ctx, pause)
 			}
 		})
 	}
-	components.Go(func() {
-		a.keep(ctx)
-		close(settled)
-	})
+	a.keep(ctx) // first, because the components use the settings
 	component(a.CheckInterval, a.keep)
 	component(a.LookInterval, a.look)
 	if a.SweepInterval > 0 {

@@ -155,19 +155,14 @@ func (d *describer) function(a pci.Address) (pf, vf, own string) {
 }
 
 // port returns the name of a PCI function's interface in the node's network namespace. It returns "" if the
-// function has no interface or several.
+// function has no interface or several, or they cannot be read.
 func (d *describer) port(a pci.Address) string {
 	if name, known := d.ports[a]; known {
 		return name
 	}
-	ports, err := hostdev.Ports(d.Sys, d.Interfaces, hostdev.Place{Bus: "pci", Name: a.String()})
-	if err != nil {
-		return ""
+	d.ports[a] = ""
+	if ports, err := hostdev.Ports(d.Sys, d.Interfaces, hostdev.Place{Bus: "pci", Name: a.String()}); err == nil && len(ports) == 1 {
+		d.ports[a] = ports[0].Name
 	}
-	name := ""
-	if len(ports) == 1 {
-		name = ports[0].Name
-	}
-	d.ports[a] = name
-	return name
+	return d.ports[a]
 }

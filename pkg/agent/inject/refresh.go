@@ -3,11 +3,11 @@ package inject
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
@@ -89,13 +89,10 @@ func (p *Plugin) look(settings config.Node, seen state) (state, bool) {
 	now.journal, err = journal.Open(settings.StateDir, p.BootID).Changed()
 	p.warn(settings.StateDir, err)
 	stat, err := os.Stat(settings.DeviceInfoDir)
-	switch {
-	case err == nil:
+	if err == nil {
 		now.files = stat.ModTime()
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
 	}
-	p.warn(settings.DeviceInfoDir, err)
+	p.warn(settings.DeviceInfoDir, atomicfile.UnlessGone(err))
 	if now == seen && !seen.at.IsZero() && time.Since(seen.at) < everything {
 		return seen, false
 	}
@@ -131,10 +128,7 @@ func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 // runtime is about to remove its network namespace.
 func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
 	ids, err := p.stage.sandboxes()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
+	errs := []error{atomicfile.UnlessGone(err)}
 	for _, id := range ids {
 		found := map[string]nic{}
 		err := p.named(node, id, found)

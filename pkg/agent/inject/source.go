@@ -83,8 +83,7 @@ func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) er
 func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
 	n.Network, n.Interface = k.Network, k.IfName
 	e, err := j.Get(k)
-	newer, corrupt := (*journal.FormatError)(nil), (*store.CorruptError)(nil)
-	if errors.As(err, &newer) || errors.As(err, &corrupt) {
+	if errors.As(err, new(*journal.FormatError)) || errors.As(err, new(*store.CorruptError)) {
 		n.gone = fmt.Errorf("cannot use the journal entry: %w", err)
 		return n, true, nil
 	}
@@ -170,7 +169,7 @@ func (n *nic) read(dir, name string, must bool) {
 	if err == nil {
 		n.info, err = d.Parse(name, text)
 	}
-	if version := (*devinfo.VersionError)(nil); errors.As(err, &version) { // a program in the pod may support the version
+	if errors.As(err, new(*devinfo.VersionError)) { // a program in the pod may support the version
 		n.DeviceInfo = text
 	} else if err != nil {
 		n.info, n.gone = nil, fmt.Errorf("cannot use the device-info file: %w", err)

@@ -181,10 +181,7 @@ func (s stage) sandboxes() (ids []string, err error) {
 // netns returns the path of a sandbox's network namespace, or "" if the directory is incomplete.
 func (s stage) netns(sandbox string) (string, error) {
 	netns, err := os.Readlink(filepath.Join(s.root, sandbox, netnsLink))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return netns, err
+	return netns, atomicfile.UnlessGone(err)
 }
 
 // containerLabel is the SELinux label that containers of all categories may read.
