@@ -64,9 +64,9 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	if h.Scrub {
 		s = newScrubber(h.Secrets)
 	}
-	files := &files{root: h.Root, scrub: s, seen: map[string]bool{}}
+	files := &files{root: h.Root, scrub: s, netns: map[string]bool{}, seen: map[string]bool{}}
 	files.capture(h.State.ClaimDir, h.State.Settings)
-	parts, notes, err := h.Parts(files.netns)
+	parts, notes, err := h.Parts(slices.Sorted(maps.Keys(files.netns)))
 	if err != nil {
 		return nil, nil, err
 	}

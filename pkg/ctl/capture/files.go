@@ -27,7 +27,7 @@ type files struct {
 	scrub   *scrubber
 	notes   []string
 	entries []txtar.File
-	netns   []string // network namespaces of the attachments
+	netns   map[string]bool // paths of the network namespaces of the attachments
 	seen    map[string]bool
 }
 
@@ -45,8 +45,7 @@ func (f *files) capture(claimDir string, s config.Node) {
 	f.dir(s.CDIDir, "devinfo-cni.io*", nil) // specs of the default kind; journal entries name specs of other kinds
 	f.dir(claimDir, "*.json", recorded(f, f.claim))
 	f.dir(claimDir, state.OfferFile, recorded(f, func(*state.Offer) {}))
-	slices.Sort(f.netns)
-	f.netns = slices.Compact(f.netns)
+	delete(f.netns, "") // of attachments without one
 	slices.SortFunc(f.entries, byName)
 }
 
@@ -132,8 +131,7 @@ func (f *files) missing(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, is := errors.AsType[*fs.PathError](err); is {
 		err = path.Err
 	}
 	f.note("%s: %v", name, err)
@@ -171,7 +169,7 @@ func newer(data []byte) bool {
 // entry clears unread fields of a journal entry. It captures the files and the network namespace that the entry
 // names.
 func (f *files) entry(e *journal.Entry) {
-	f.enter(e.Netns)
+	f.netns[e.Netns] = true
 	if e.Dir != "" && e.File != "" {
 		f.file(e.Path(), nil)
 	}
@@ -214,7 +212,7 @@ func (f *files) claim(c *state.Claim) {
 }
 
 func (f *files) attachment(at *state.Attachment) {
-	f.enter(at.Netns)
+	f.netns[at.Netns] = true
 	if !at.Bare() {
 		at.List = json.RawMessage("{}")
 	}
@@ -238,10 +236,4 @@ func (f *files) args(all [][2]string, sockets ...string) (kept [][2]string) {
 		}
 	}
 	return kept
-}
-
-func (f *files) enter(netns string) {
-	if netns != "" {
-		f.netns = append(f.netns, netns)
-	}
 }

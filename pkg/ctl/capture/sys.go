@@ -13,35 +13,30 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/host/capturefile"
 )
 
-// attributes matches the captured attributes of a device by subsystem.
-var attributes = map[string]*regexp.Regexp{
-	"pci": regexp.MustCompile(`^(driver|subsystem|physfn|virtfn\d+|iommu_group|vendor|device|class|numa_node` +
-		`|sriov_(totalvfs|numvfs|offset|stride|vf_device))$`),
-	"virtio":           regexp.MustCompile(`^(driver|subsystem)$`),
-	"vdpa":             regexp.MustCompile(`^(driver|subsystem)$`),
-	"auxiliary":        regexp.MustCompile(`^(driver|subsystem|sfnum)$`),
-	"netdevsim":        regexp.MustCompile(`^(driver|subsystem|sriov_numvfs)$`),
-	"net":              regexp.MustCompile(`^(subsystem|device|address|ifindex|phys_port_name|phys_switch_id|dev_port|type)$`),
-	"infiniband":       regexp.MustCompile(`^(subsystem|device|parent|node_type|node_guid)$`),
-	"infiniband_verbs": regexp.MustCompile(`^(subsystem|device|dev|ibdev)$`),
-	"infiniband_mad":   regexp.MustCompile(`^(subsystem|device|dev|ibdev|port)$`),
-	"vfio-dev":         regexp.MustCompile(`^(subsystem|device|dev)$`),
+// A subsystem is a kind of devices.
+type subsystem struct {
+	name       string
+	list       string         // directory with the kernel's links to the devices
+	attributes *regexp.Regexp // captured attributes of a device
+	further    []string       // captured attributes in directories below a device that are not devices themselves
 }
 
-// further are captured attributes in directories below a device. These directories are not devices of the subsystems
-// above.
-var further = map[string][]string{
-	"vdpa":       {"vhost-vdpa-*/dev"},
-	"infiniband": {"ports/*/gid_attrs/ndevs/0", "ports/*/link_layer"},
-}
-
-// lists are the directories with the kernel's links to devices.
-var lists = []string{
-	"bus/pci/devices", "bus/virtio/devices", "bus/vdpa/devices", "bus/auxiliary/devices", "bus/netdevsim/devices",
-	"class/net", "class/infiniband", "class/infiniband_verbs", "class/infiniband_mad", "class/vfio-dev",
+var subsystems = []subsystem{
+	{"pci", "bus/pci/devices", regexp.MustCompile(`^(driver|subsystem|physfn|virtfn\d+|iommu_group|vendor|device|class|numa_node` +
+		`|sriov_(totalvfs|numvfs|offset|stride|vf_device))$`), nil},
+	{"virtio", "bus/virtio/devices", regexp.MustCompile(`^(driver|subsystem)$`), nil},
+	{"vdpa", "bus/vdpa/devices", regexp.MustCompile(`^(driver|subsystem)$`), []string{"vhost-vdpa-*/dev"}},
+	{"auxiliary", "bus/auxiliary/devices", regexp.MustCompile(`^(driver|subsystem|sfnum)$`), nil},
+	{"netdevsim", "bus/netdevsim/devices", regexp.MustCompile(`^(driver|subsystem|sriov_numvfs)$`), nil},
+	{"net", "class/net", regexp.MustCompile(`^(subsystem|device|address|ifindex|phys_port_name|phys_switch_id|dev_port|type)$`), nil},
+	{"infiniband", "class/infiniband", regexp.MustCompile(`^(subsystem|device|parent|node_type|node_guid)$`), []string{"ports/*/gid_attrs/ndevs/0", "ports/*/link_layer"}},
+	{"infiniband_verbs", "class/infiniband_verbs", regexp.MustCompile(`^(subsystem|device|dev|ibdev)$`), nil},
+	{"infiniband_mad", "class/infiniband_mad", regexp.MustCompile(`^(subsystem|device|dev|ibdev|port)$`), nil},
+	{"vfio-dev", "class/vfio-dev", regexp.MustCompile(`^(subsystem|device|dev)$`), nil},
 }
 
 // tree is the captured part of /sys. It maps paths to a file, a link or an empty directory.
@@ -68,8 +63,8 @@ const toTarget = " -> "
 // read permission.
 func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 	t := &tree{sys: sys, kept: map[string]kept{}}
-	for _, list := range lists {
-		t.list(list)
+	for _, s := range subsystems {
+		t.list(s)
 	}
 	t.file("module/ib_core/parameters/netns_mode")
 	t.targets()
@@ -82,27 +77,21 @@ func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 // dir returns the entries of a directory. A missing directory has none.
 func (t *tree) dir(name string) []fs.DirEntry {
 	entries, err := fs.ReadDir(t.sys, name)
-	if !errors.Is(err, fs.ErrNotExist) {
-		t.err = cmp.Or(t.err, err)
-	}
+	t.err = cmp.Or(t.err, atomicfile.UnlessGone(err))
 	return entries
 }
 
-func (t *tree) list(list string) {
-	subsystem := path.Base(list)
-	if strings.HasPrefix(list, "bus/") {
-		subsystem = path.Base(path.Dir(list))
-	}
-	for _, e := range t.dir(list) {
-		link := path.Join(list, e.Name())
+func (t *tree) list(s subsystem) {
+	for _, e := range t.dir(s.list) {
+		link := path.Join(s.list, e.Name())
 		target, err := fs.ReadLink(t.sys, link)
 		if err != nil {
 			continue // class/net/bonding_masters is a file
 		}
-		dir := path.Join(list, target) // the kernel's links contain canonical paths
-		if t.network(subsystem, dir) {
+		dir := path.Join(s.list, target) // the kernel's links contain canonical paths
+		if t.network(s.name, dir) {
 			t.kept[link] = linkTo(target)
-			t.device(subsystem, dir)
+			t.device(s, dir)
 		}
 	}
 }
@@ -134,9 +123,9 @@ func (t *tree) split(dir string) bool {
 	})
 }
 
-func (t *tree) device(subsystem, dir string) {
+func (t *tree) device(s subsystem, dir string) {
 	for _, e := range t.dir(dir) {
-		name, wanted := path.Join(dir, e.Name()), attributes[subsystem].MatchString(e.Name())
+		name, wanted := path.Join(dir, e.Name()), s.attributes.MatchString(e.Name())
 		switch {
 		case wanted && e.Type() == fs.ModeSymlink:
 			if target, err := fs.ReadLink(t.sys, name); err == nil { // otherwise the device was unbound during the capture
@@ -150,7 +139,7 @@ func (t *tree) device(subsystem, dir string) {
 			}
 		}
 	}
-	for _, pattern := range further[subsystem] {
+	for _, pattern := range s.further {
 		names, _ := fs.Glob(t.sys, escape(dir)+"/"+pattern)
 		for _, name := range names {
 			t.file(name)

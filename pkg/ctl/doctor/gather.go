@@ -131,20 +131,17 @@ func UsualDirs(root string) (plugins []string, conf string) {
 
 // readOnly reports whether a directory, or its nearest existing parent, is on a read-only file system.
 func readOnly(dir string) bool {
-	for dir != "" {
-		err := unix.Access(dir, unix.W_OK)
-		if !errors.Is(err, fs.ErrNotExist) || dir == "/" {
+	for ; dir != ""; dir = filepath.Dir(dir) {
+		if err := unix.Access(dir, unix.W_OK); !errors.Is(err, fs.ErrNotExist) || dir == "/" {
 			return errors.Is(err, unix.EROFS)
 		}
-		dir = filepath.Dir(dir)
 	}
 	return false
 }
 
 // errorText returns the error without the path, which the caller prints.
 func errorText(err error) string {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, is := errors.AsType[*fs.PathError](err); is {
 		return path.Err.Error()
 	}
 	return err.Error()
