@@ -70,9 +70,7 @@ func clearCommand() *cobra.Command {
 	var pluginsDir string
 	cmd := &cobra.Command{
 		Use: "clear CLAIM-UID...", Short: "drop the records of attachments whose DEL was given up", Long: clearAbout,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return commandline.Args(1, "CLAIM-UID")(cmd, args[:min(1, len(args))])
-		},
+		Args: commandline.Many("CLAIM-UID"),
 		RunE: func(cmd *cobra.Command, uids []string) error {
 			dir := state.NodeDir()
 			if pluginsDir != "" {

@@ -52,7 +52,7 @@ func checkCommand(t *tool) *cobra.Command {
   devinfoctl check sriov-net/3f1c2d/net1 -o json
   devinfoctl --capture node.txtar check`,
 		Args: commandline.Args(0, "ATTACHMENT"),
-		RunE: t.onHost(func(h *host, args []string) error {
+		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
 			list, err := h.Recorded()
 			if err != nil {
 				return err

@@ -53,12 +53,8 @@ func doctorCommand(t *tool) *cobra.Command {
 		Example: `  devinfoctl doctor
   devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'
   devinfoctl --capture node.txtar doctor`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			t.tolerant = true
-			h, err := t.host()
-			if err != nil {
-				return err
-			}
+		PreRun: func(*cobra.Command, []string) { t.tolerant = true },
+		RunE: t.onHost(func(cmd *cobra.Command, h *host, _ []string) error {
 			live, err := t.live(cmd.Context(), h, paths)
 			if err != nil {
 				return err
@@ -69,7 +65,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			}
 			e.NodeFile, e.Asking = t.nodeProblem, h.build
 			return t.diagnose(e)
-		},
+		}),
 	}
 	t.placeFlags(cmd, &paths)
 	return cmd

@@ -46,13 +46,9 @@ func gcCommand(t *tool) *cobra.Command {
   devinfoctl gc --yes
   devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni
   devinfoctl gc --claim 0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01 --yes`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: t.onHost(func(cmd *cobra.Command, h *host, _ []string) error {
 			if dryRun == yes {
 				return clierr.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
-			}
-			h, err := t.host()
-			if err != nil {
-				return err
 			}
 			if yes && h.captured != "" {
 				return clierr.Misuse("leave --capture out, and run it on the node itself", "gc --yes: %s is a capture and cannot be changed", h.captured)
@@ -61,7 +57,7 @@ func gcCommand(t *tool) *cobra.Command {
 				return t.endLeases(h, claim, yes)
 			}
 			return t.gc(cmd.Context(), h, yes)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be removed")
 	cmd.Flags().BoolVar(&yes, "yes", false, "remove it")

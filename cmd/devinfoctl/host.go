@@ -33,16 +33,12 @@ type host struct {
 	devices  func() (hostdev.Host, error)
 }
 
-// host opens the machine that --capture selects, once.
-func (t *tool) host() (*host, error) {
-	if t.opened != nil {
-		return t.opened, nil
-	}
+// host opens the machine that --capture selects.
+func (t *tool) host() (_ *host, err error) {
 	open := t.machine
 	if t.captureFile != "" {
 		open = t.capturedHost
 	}
-	var err error
 	t.opened, err = open()
 	return t.opened, err
 }

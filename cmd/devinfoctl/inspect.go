@@ -39,7 +39,7 @@ func inspectCommand(t *tool) *cobra.Command {
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
   devinfoctl --capture node.txtar inspect ens1f0v2`,
 		Args: commandline.Args(1, "DEVICE"),
-		RunE: t.onHost(func(h *host, args []string) error {
+		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
 			s.Name = args[0]
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // a name, as for ip -n
 				s.Netns = "/run/netns/" + s.Netns

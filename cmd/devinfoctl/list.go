@@ -60,7 +60,7 @@ func listCommand(t *tool) *cobra.Command {
   devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
   devinfoctl --capture node.txtar list`,
 		Args: commandline.Args(0, "NAME"),
-		RunE: t.onHost(func(h *host, args []string) error {
+		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
 			list, err := h.Attachments()
 			leased, leasedErr := h.Holds()
 			if err = cmp.Or(err, leasedErr); err == nil && len(args) > 0 {

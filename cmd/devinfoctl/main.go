@@ -155,13 +155,13 @@ func (t *tool) exposed() error {
 }
 
 // onHost returns the body of a command that examines a host.
-func (t *tool) onHost(look func(h *host, args []string) error) func(*cobra.Command, []string) error {
-	return func(_ *cobra.Command, args []string) error {
+func (t *tool) onHost(look func(cmd *cobra.Command, h *host, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		h, err := t.host()
 		if err != nil {
 			return err
 		}
-		return look(h, args)
+		return look(cmd, h, args)
 	}
 }
 
@@ -190,15 +190,13 @@ func (t *tool) settings() (config.Node, error) {
 		return config.Node{}, clierr.For(fmt.Errorf("--node-config: %w", err), "name a file that exists, or leave the flag out to use the defaults")
 	}
 	node, err := config.LoadNode(path)
-	if errors.Is(err, fs.ErrPermission) && t.nodeFile == "" {
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrPermission) && t.nodeFile == "":
 		t.warn("%v; the defaults are used", err)
-		return node, nil
-	}
-	if err != nil && t.tolerant {
+	case t.tolerant:
 		t.nodeProblem = err.Error()
-		return node, nil
-	}
-	if err != nil {
+	default:
 		return node, clierr.For(err, "correct the file; the plugin refuses ADD with it too")
 	}
 	return node, nil

@@ -47,7 +47,7 @@ func topologyCommand(t *tool) *cobra.Command {
 	}
 }
 
-func (t *tool) topology(h *host, args []string) error {
+func (t *tool) topology(_ *cobra.Command, h *host, args []string) error {
 	held, err := t.held(h)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func offeredCommand(t *tool) *cobra.Command {
 	return &cobra.Command{
 		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp,
 		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
-		RunE: t.onHost(func(h *host, _ []string) error {
+		RunE: t.onHost(func(_ *cobra.Command, h *host, _ []string) error {
 			offer, err := t.offer(h)
 			if err != nil {
 				return err

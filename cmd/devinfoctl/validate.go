@@ -58,9 +58,7 @@ func validateCommand(t *tool) *cobra.Command {
   kubectl get network-attachment-definition -A -o yaml | devinfoctl validate -
   devinfoctl validate --strict --allow-claim-config macvlan,host-local deploy/
   devinfoctl validate --kind cni-config /etc/cni/net.d/10-net.conflist`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return commandline.Args(1, "FILE")(cmd, args[:min(1, len(args))])
-		},
+		Args: commandline.Many("FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			signal.Reset(os.Interrupt, syscall.SIGTERM) // reading may block, and there is nothing to clean up
 			return t.validate(args, checker, validate.Kind(kind), strict)

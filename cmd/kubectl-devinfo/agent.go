@@ -23,6 +23,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
 // Labels of the agents' pods.
@@ -47,7 +48,7 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		example := "  kubectl devinfo " + c.name + " n1"
 		var scrub bool
 		cmd := &cobra.Command{
-			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: example + "\n" + example + c.also, Args: node, ValidArgsFunction: t.complete("nodes", false),
+			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: example + "\n" + example + c.also, Args: commandline.Many("NODE"), ValidArgsFunction: t.complete("nodes", false),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				command := slices.Concat(c.args, args[1:])
 				if scrub {
@@ -75,13 +76,6 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 
 func (t *tool) agentFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&t.agentNamespace, "agent-namespace", "", "the namespace of devinfo-agent and cni-dra-driver (default: any)")
-}
-
-func node(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return clierr.Misuse("kubectl get nodes lists them", "NODE is missing")
-	}
-	return nil
 }
 
 func (t *tool) onNode(ctx context.Context, node string, args []string, out, errOut io.Writer) error {

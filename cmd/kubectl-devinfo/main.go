@@ -35,8 +35,7 @@ func main() {
 
 // report prints an error and returns the exit code. If devinfoctl ran on a node, that is its exit code.
 func (t *tool) report(err error) int {
-	var remote exec.CodeExitError
-	if errors.As(err, &remote) {
+	if remote, is := errors.AsType[exec.CodeExitError](err); is {
 		return remote.Code
 	}
 	return clierr.Report(t.ErrOut, "kubectl devinfo", t.started, err)

@@ -39,6 +39,11 @@ func Args(must int, names ...string) cobra.PositionalArgs {
 	}
 }
 
+// Many returns a check that a command has at least one argument. The first one must not be empty.
+func Many(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return Args(1, name)(cmd, args[:min(1, len(args))]) }
+}
+
 // FlagErrors collects errors of flags.
 type FlagErrors []error
 

@@ -60,8 +60,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	var missing *discovery.MissingError
-	if errors.As(device.Problem, &missing) || s.As == AsInterface && !device.InNetns {
+	if errors.As(device.Problem, new(*discovery.MissingError)) || s.As == AsInterface && !device.InNetns {
 		return nil, n.unknown(s)
 	}
 	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
