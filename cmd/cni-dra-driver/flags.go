@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/ctl/commandline"
@@ -98,7 +98,7 @@ var (
 )
 
 // check returns an error with all mistakes in the flags.
-func (o *options) check() error {
+func (o *options) check(flags *pflag.FlagSet) error {
 	var errs commandline.FlagErrors
 	errs.If(o.nodeName == "", "--node-name: give the name of the Node object, or set NODE_NAME")
 	errs.Value(o.maxAttachments < 0, "max-attachments", o.maxAttachments, "must be 0 or more")
@@ -120,32 +120,15 @@ func (o *options) check() error {
 	errs.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running: goes with --uninstall and --metrics-address: give both")
 	errs.Value(o.logFormat != "text" && o.logFormat != "json", "log-format", o.logFormat, "must be text or json")
 	errs.Value(o.metricsAddress != "" && !httpstatus.Valid(o.metricsAddress), "metrics-address", o.metricsAddress, "must be host:port, such as 127.0.0.1:9809 or :9809")
-	errs.Path("kubelet-plugins-dir", o.pluginsDir)
-	errs.Path("kubelet-registrar-dir", o.registrarDir)
-	errs.Path("node-config", o.nodeConfig)
-	errs.Path("nri-socket", o.nriSocket)
-	errs.Path("pod-resources-socket", o.podResources)
-	errs.Given("cdi-dir", o.cdiDir)
-	errs.Given("host-root", o.hostRoot)
-	errs.Given("gate-binary", o.gate)
-	errs.Given("kubeconfig", o.kubeconfig)
-	errs.Given("devices", o.devices)
-	errs.Given("capture", o.captureFile)
-	errs.Path("cni-bin-dir", o.cniBinDir)
-	for _, dir := range filepath.SplitList(o.cniPath) {
-		errs.Path("cni-path", dir)
-	}
+	errs.Paths(flags)
 	return errors.Join(errs...)
 }
 
 // checkHost returns an error if a directory or program of the host is missing. The driver creates that of CDI specs.
 func (o *options) checkHost(cdi string) error {
 	const kubelet = "name the kubelet's directory; in a container it must be mounted at the same path"
-	specs := commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")
-	if errors.Is(specs, fs.ErrNotExist) {
-		specs = nil
-	}
-	return errors.Join(specs,
+	return errors.Join(
+		atomicfile.UnlessGone(commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")),
 		commandline.Dir("cni-bin-dir", filepath.Join(o.hostRoot, o.cniBinDir), "name the directory of the CNI plugins, as the host sees it"),
 		commandline.Dir("host-root", o.hostRoot, "name the directory where the host's root is mounted, or omit the flag outside a container"),
 		commandline.Dir("kubelet-plugins-dir", o.pluginsDir, kubelet), commandline.Dir("kubelet-registrar-dir", o.registrarDir, kubelet),

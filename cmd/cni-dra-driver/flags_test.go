@@ -20,7 +20,7 @@ func parse(t *testing.T, args ...string) (options, error) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.add(flags)
 	difftest.Must(t, flags.Parse(args))
-	return o, o.check()
+	return o, o.check(flags)
 }
 
 func TestOnlyNodeNameIsRequired(t *testing.T) {

@@ -38,7 +38,7 @@ func command() *cobra.Command {
 		Use: "cni-dra-driver", Short: "attach pods to CNI networks by Dynamic Resource Allocation", Long: about,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.check(cmd.Flags()); err != nil {
 				return clierr.Misuse("see cni-dra-driver --help", "%w", err)
 			}
 			o.podResourcesGiven = cmd.Flags().Changed("pod-resources-socket")

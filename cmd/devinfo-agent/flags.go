@@ -76,7 +76,7 @@ func (o *options) add(f *pflag.FlagSet) {
 var index = regexp.MustCompile(`^[0-9]{2}$`)
 
 // check returns all errors of the flags.
-func (o *options) check() error {
+func (o *options) check(flags *pflag.FlagSet) error {
 	var errs commandline.FlagErrors
 	errs.If(o.Settings.Dir != "" && o.Settings.Node == "", "--settings-dir requires the node's name: set --node-name or NODE_NAME")
 	errs.Value(o.Settings.Node != "" && o.Settings.Node != filepath.Base(o.Settings.Node), "node-name", o.Settings.Node, "is not a node name")
@@ -93,16 +93,7 @@ func (o *options) check() error {
 	errs.If(o.force && !o.uninstall, "--force requires --uninstall: give both")
 	errs.If(o.keepRunning && (!o.uninstall || o.metricsAddress == ""), "--keep-running requires --uninstall and --metrics-address: give both")
 	errs.Value(o.SweepInterval < time.Second && o.SweepInterval != 0, "gc-interval", o.SweepInterval, "must be 0 or at least 1s")
-	errs.Path("cni-bin-dir", o.Plugin.Dir)
-	errs.Given("settings-dir", o.Settings.Dir)
-	errs.Path("node-config", o.NodeConfig)
-	errs.Given("host-root", o.HostRoot)
-	errs.Given("device-root", o.Injection.HostRoot)
-	errs.Path("nri-socket", o.Injection.Socket)
-	errs.Path("run-dir", o.runDir)
-	for _, dir := range filepath.SplitList(o.CNIPath) {
-		errs.Path("cni-path", dir)
-	}
+	errs.Paths(flags)
 	return errors.Join(errs...)
 }
 

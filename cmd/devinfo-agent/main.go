@@ -44,7 +44,7 @@ func command() *cobra.Command {
 		Use: "devinfo-agent", Short: "install the plugin devinfo on this node and give containers their device information", Long: about,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.check(cmd.Flags()); err != nil {
 				return clierr.Misuse("see devinfo-agent --help", "%w", err)
 			}
 			return run(cmd.Context(), &o, commandline.Logger(o.logFormat, o.verbosity))
@@ -84,8 +84,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		return nil
 	}}}, a.Checks()...)
 	if o.metricsAddress != "" {
-		stop := httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)
-		defer stop()
+		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)()
 	}
 	release, err := agent.Alone(ctx, o.runDir, log)
 	if ctx.Err() != nil {
@@ -141,8 +140,7 @@ func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger
 	}
 	if o.keepRunning {
 		done := httpstatus.Check{Name: "uninstalled", Ask: func() error { return nil }}
-		stop := httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), httpstatus.Health(done), log)
-		defer stop()
+		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), httpstatus.Health(done), log)()
 		<-ctx.Done()
 	}
 	return nil

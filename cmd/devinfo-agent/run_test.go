@@ -165,7 +165,7 @@ func parsed(t *testing.T, args ...string) (*options, error) {
 	cmd := cobra.Command{}
 	o.add(cmd.Flags())
 	difftest.Must(t, cmd.Flags().Parse(args))
-	return &o, o.check()
+	return &o, o.check(cmd.Flags())
 }
 
 func TestDefaultsAreValid(t *testing.T) {

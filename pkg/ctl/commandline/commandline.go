@@ -59,16 +59,22 @@ func (f *FlagErrors) Value(wrong bool, flag string, value any, why string) {
 	f.If(wrong, fmt.Sprintf("--%s: %q %s", flag, fmt.Sprint(value), why))
 }
 
-// Path adds an error for a value that is not an absolute path.
-func (f *FlagErrors) Path(flag, value string) {
-	f.Value(!filepath.IsAbs(value), flag, value, "is not an absolute path")
-}
-
-// Given is like Path for an optional flag: "" is valid.
-func (f *FlagErrors) Given(flag, value string) {
-	if value != "" {
-		f.Path(flag, value)
-	}
+// Paths adds an error for each path that is not absolute, in the flags whose usage says that they name a `file`, a
+// `directory`, `directories` or a `socket`.
+func (f *FlagErrors) Paths(flags *pflag.FlagSet) {
+	flags.VisitAll(func(flag *pflag.Flag) {
+		value := flag.Value.String()
+		var paths []string
+		switch names, _ := pflag.UnquoteUsage(flag); names {
+		case "file", "directory", "socket":
+			paths = []string{value}
+		case "directories":
+			paths = filepath.SplitList(value)
+		}
+		for _, path := range paths {
+			f.Value(value != flag.DefValue && !filepath.IsAbs(path), flag.Name, path, "is not an absolute path")
+		}
+	})
 }
 
 // Dir returns an error with a remedy if a flag does not name a directory. "" is valid.
