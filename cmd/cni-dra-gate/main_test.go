@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // The test uses files as namespaces, because device and inode identify both.
@@ -13,9 +15,7 @@ func TestGateAdmitsOnlyContainersOfItsPod(t *testing.T) {
 	make := func(name string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if err := os.WriteFile(path, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -23,9 +23,7 @@ func TestGateAdmitsOnlyContainersOfItsPod(t *testing.T) {
 	}
 	other := make("netns/other")
 	pod := make("netns/pod")
-	if err := os.MkdirAll(filepath.Join(dir, "proc/7/ns"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "proc/7/ns"), 0o755))
 	if err := os.Link(pod, filepath.Join(dir, "proc/7/ns/net")); err != nil {
 		t.Fatal(err)
 	}

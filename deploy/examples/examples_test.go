@@ -2,7 +2,6 @@
 package examples
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -38,9 +37,7 @@ type example struct {
 
 func read(t *testing.T, path string) (e example) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	difftest.Must(t, err)
-	e.text = string(text)
+	e.text = difftest.Read(t, path)
 	for _, document := range strings.Split(e.text, "\n---\n") {
 		if !strings.Contains(document, "\nkind: NetworkAttachmentDefinition\n") {
 			e.rest = append(e.rest, document)
@@ -120,9 +117,7 @@ func usesClaim(t *testing.T, e example) {
 func TestEachExampleIsRunByATest(t *testing.T) {
 	var tests strings.Builder
 	for _, path := range []string{"e2e/examples_test.go", "e2e/realdevices_test.go", "vm/examples_test.go"} {
-		text, err := os.ReadFile("../../test/" + path)
-		difftest.Must(t, err)
-		tests.Write(text)
+		tests.WriteString(difftest.Read(t, "../../test/"+path))
 	}
 	each(t, func(t *testing.T, e example) {
 		head, _, _ := strings.Cut(e.text, "\napiVersion:")

@@ -57,9 +57,7 @@ type pod struct{ netns, dir string }
 // attach creates a pod in the network of an example. change modifies the network.
 func attach(t *testing.T, sandbox, example string, change *strings.Replacer) pod {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/examples/" + example + ".yaml")
-	must(t, err)
-	network, _, _ := strings.Cut(string(text), "\n---")
+	network, _, _ := strings.Cut(difftest.Read(t, "../../deploy/examples/"+example+".yaml"), "\n---")
 	var object struct{ Spec struct{ Config string } }
 	must(t, yaml.Unmarshal([]byte(network), &object))
 	list, err := libcni.NetworkConfFromBytes([]byte(change.Replace(object.Spec.Config)))

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -91,9 +90,8 @@ func fires(t *testing.T, alert, series string, after time.Duration) (instances [
 }
 
 func TestAlertsFireForFailuresOnly(t *testing.T) {
-	text, err := os.ReadFile("testdata/alerts.txt")
-	difftest.Must(t, err)
-	for _, c := range strings.Split(strings.TrimSpace(string(text)), "\n\n")[1:] { // the first one explains
+	text := difftest.Read(t, "testdata/alerts.txt")
+	for _, c := range strings.Split(strings.TrimSpace(text), "\n\n")[1:] { // the first one explains
 		title, series, _ := strings.Cut(c, "\n")
 		words := strings.Fields(title)
 		after, err := time.ParseDuration(words[1])

@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // An agent is the installed driver.
@@ -246,11 +248,7 @@ kubectl apply -f deploy/cni-dra-driver/examples/macvlan-class.yaml
 kubectl wait --for=condition=Ready pod/demo-a --timeout=1m
 kubectl logs demo-a
 kubectl get resourceclaims -o yaml`)
-	for _, want := range []string{`"name": "net1"`, `"interfaceName": "net1"`, "10.10.1."} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the commands do not print %s:\n%s", want, out)
-		}
-	}
+	difftest.Contains(t, out, `"name": "net1"`, `"interfaceName": "net1"`, "10.10.1.")
 	shell(t, "kubectl delete -f deploy/cni-dra-driver/examples/macvlan-class.yaml")
 }
 

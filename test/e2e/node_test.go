@@ -61,10 +61,9 @@ func serveOnNode(t *testing.T, variables ...string) {
 	self, err := os.Executable()
 	must(t, err)
 	if _, err := tryOnNode("", "test", "-x", self); err != nil { // the node has a file system of its own
-		data, err := os.ReadFile(self)
-		must(t, err)
+		data := difftest.Read(t, self)
 		self = "/run/" + filepath.Base(self)
-		feedOnNode(t, string(data), "sh", "-c", "cat>"+self+"&&chmod 755 "+self)
+		feedOnNode(t, data, "sh", "-c", "cat>"+self+"&&chmod 755 "+self)
 	}
 	cmd := nodeCommand(self)
 	cmd.Env = append(os.Environ(), variables...)

@@ -233,9 +233,7 @@ func livesOn(t *testing.T, pod, conf, why string) {
 	before := files(t, infoDir, stateDir)
 	gc := bound(t, "GC", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`)
 	gc.becomes(t, "GC", "ok")
-	if !strings.Contains(gc.warnings(), why) {
-		t.Errorf("warnings: %s\nwant: %s", gc.warnings(), why)
-	}
+	difftest.Contains(t, gc.warnings(), why)
 	same(t, "our files", files(t, infoDir, stateDir), before)
 	thief := bound(t, "ADD", pod, standalone, "CNI_CONTAINERID=thief")
 	if thief.exit == 0 || !strings.Contains(thief.stdout, "belongs to attachment net/c0ffee/net1") {

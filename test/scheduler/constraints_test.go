@@ -97,9 +97,7 @@ func TestConstraintsCanUseOurAttributes(t *testing.T) {
 		second.Name = "second"
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, second)
 		c.Spec.Devices.Constraints = []resourceapi.DeviceConstraint{test.constraint}
-		if got := given(t, test.published, "node", c); got != test.want {
-			t.Errorf("%s: the claim has %s, want %s", test.first, got, test.want)
-		}
+		difftest.Same(t, test.first, given(t, test.published, "node", c), test.want)
 	}
 }
 

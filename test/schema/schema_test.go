@@ -3,7 +3,6 @@
 package schema_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -115,9 +114,8 @@ func TestSchemasAndParsersAgree(t *testing.T) {
 		"plugin.json": {validate.CNIConfig, plugin}, "conflist.json": {validate.CNIConfig, network}, "network-attachment-definition.json": {validate.CNIConfig, network},
 		"cniconfig.json": {validate.DRA, parameters},
 	} {
-		texts, err := os.ReadFile("testdata/" + strings.TrimSuffix(file, ".json") + ".txt")
-		must(t, err)
-		good, bad, ok := strings.Cut(strings.TrimSpace(string(texts)), "\n# refused:\n")
+		texts := difftest.Read(t, "testdata/"+strings.TrimSuffix(file, ".json")+".txt")
+		good, bad, ok := strings.Cut(strings.TrimSpace(texts), "\n# refused:\n")
 		if !ok {
 			t.Fatalf("%s: no texts to refuse", file)
 		}
@@ -172,9 +170,7 @@ func TestExamplesMatchSchemas(t *testing.T) {
 	}
 	schema := compiled(t, "device-info.json")
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
-		if err := valid(t, schema, string(bytes.TrimSpace(text))); err != nil {
+		if err := valid(t, schema, strings.TrimSpace(difftest.Read(t, file))); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -184,23 +180,20 @@ func TestExamplesMatchSchemas(t *testing.T) {
 func keys(t *testing.T, file string) []string {
 	t.Helper()
 	var schema struct{ Properties map[string]json.RawMessage }
-	text, err := os.ReadFile("../../docs/schema/" + file)
-	must(t, err)
-	must(t, json.Unmarshal(text, &schema))
+	must(t, json.Unmarshal([]byte(difftest.Read(t, "../../docs/schema/"+file)), &schema))
 	return slices.Sorted(maps.Keys(schema.Properties))
 }
 
 // docs/reference.md leaves out the keys of every network configuration, such as name.
 func TestReferenceListsKeysOfSchemas(t *testing.T) {
-	text, err := os.ReadFile("../../docs/reference.md")
-	must(t, err)
+	text := difftest.Read(t, "../../docs/reference.md")
 	for heading, want := range map[string][]string{
 		"## Keys of the network configuration\n": slices.DeleteFunc(keys(t, "plugin.json"), func(key string) bool {
 			return slices.Contains([]string{"type", "cniVersion", "cniVersions", "name", "prevResult", "ipMasq", "ipam", "dns", "disableCheck", "disableGC", "cni.dev/valid-attachments", "cni.dev/attachments"}, key)
 		}),
 		"## Settings of the node\n": keys(t, "node.json"),
 	} {
-		_, section, _ := strings.Cut(string(text), heading)
+		_, section, _ := strings.Cut(text, heading)
 		section, _, _ = strings.Cut(section, "\n## ")
 		var documented []string
 		for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\|").FindAllStringSubmatch(section, -1) {

@@ -1,7 +1,6 @@
 package build_test
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestBuildPrintsAsOneLine(t *testing.T) {
@@ -35,9 +35,7 @@ func TestUnknownRevisionIsSameAsAny(t *testing.T) {
 }
 
 func TestReadReturnsGoVersion(t *testing.T) {
-	if got := build.Read().Go; got != runtime.Version() {
-		t.Errorf("%q", got)
-	}
+	difftest.Same(t, "Go", build.Read().Go, runtime.Version())
 }
 
 // The linker does not report a variable that it cannot find, so a typing error in the Makefile would go
@@ -46,11 +44,7 @@ func TestMakefileSetsVersionAndCommit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}
-	makefile, err := os.ReadFile("../../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := regexp.MustCompile(`-ldflags '([^']*)'`).FindSubmatch(makefile)
+	flags := regexp.MustCompile(`-ldflags '([^']*)'`).FindStringSubmatch(difftest.Read(t, "../../../Makefile"))
 	if flags == nil {
 		t.Fatal("GO_BUILD has no -ldflags")
 	}
@@ -60,7 +54,7 @@ func TestMakefileSetsVersionAndCommit(t *testing.T) {
 	}
 	values := strings.NewReplacer("$(VERSION)", "v1.2.0-4-gabcdef0-dirty", "$(REVISION)", "abcdef0123456789")
 	program := filepath.Join(t.TempDir(), "devinfo")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", values.Replace(string(flags[1])), "-o", program, "../../../cmd/devinfo").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags", values.Replace(flags[1]), "-o", program, "../../../cmd/devinfo").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, arg := range []string{"version", "--version"} {

@@ -142,9 +142,7 @@ func TestIsDevinfoSpecChecksNameAndVariable(t *testing.T) {
 func TestFileNameMatchesCDILibrary(t *testing.T) {
 	for _, test := range [][3]string{{"devinfo-cni.io", "attachment", "c0ffee:net1"}, {"a.b", "c_d", "0"}} {
 		want := cdi.GenerateTransientSpecName(test[0], test[1], test[2]) + ".json"
-		if got := cdispec.FileName(test[0]+"/"+test[1], test[2]); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		difftest.Same(t, test[0], cdispec.FileName(test[0]+"/"+test[1], test[2]), want)
 		if got, want := cdispec.Qualified(test[0]+"/"+test[1], test[2]), parser.QualifiedName(test[0], test[1], test[2]); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -161,9 +159,7 @@ func TestDeviceNameEscapesOnlyInvalidBytes(t *testing.T) {
 		{"c0ffee", "a@b:c", "c0ffee:a:40b:3ac"},
 		{"c0ffee", "é", "c0ffee::c3:a9"},
 	} {
-		if got := cdispec.DeviceName(test[0], test[1]); got != test[2] {
-			t.Errorf("%s, %s: got %s, want %s", test[0], test[1], got, test[2])
-		}
+		difftest.Same(t, test[0]+", "+test[1], cdispec.DeviceName(test[0], test[1]), test[2])
 	}
 }
 
@@ -171,9 +167,7 @@ func TestVariableDiffersForEveryInterface(t *testing.T) {
 	for name, want := range map[string]string{
 		"net1": "DEVINFO_NET1", "net-1": "DEVINFO_NET_2D1", "net_1": "DEVINFO_NET_5F1", "NET1": "DEVINFO__4E_45_541", "eth0.100": "DEVINFO_ETH0_2E100", "é": "DEVINFO__C3_A9",
 	} {
-		if got := cdispec.Variable(name); got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
-		}
+		difftest.Same(t, name, cdispec.Variable(name), want)
 	}
 }
 

@@ -237,9 +237,7 @@ func TestNearestHasFewestEdits(t *testing.T) {
 		"deviceInf": "deviceInfo", "device_info": "deviceInfo", "deviceinfofil": "deviceInfoFile", "delegate": "delegates",
 		"strikt": "strict", "nam": "name", "mane": "name", "": "name",
 	} {
-		if got := config.Nearest(key, words); got != want {
-			t.Errorf("%q: %q, want %q", key, got, want)
-		}
+		difftest.Same(t, key, config.Nearest(key, words), want)
 	}
 }
 
@@ -252,11 +250,7 @@ func TestNearestComparesOnlyFirst64Bytes(t *testing.T) {
 		{same + "xa", same + "xb", same + "xa"},
 		{same + "a", same + "b", same + "b"},
 	} {
-		if got := config.Nearest(test.second, []string{test.first, test.second}); got != test.want {
-			t.Errorf("%q: got %q", test.second, got)
-		}
+		difftest.Same(t, test.second, config.Nearest(test.second, []string{test.first, test.second}), test.want)
 	}
-	if got := config.Nearest("strict"+strings.Repeat("x", 1<<20), []string{"name", "strict"}); got != "strict" {
-		t.Errorf("got %q", got)
-	}
+	difftest.Same(t, "of a long key", config.Nearest("strict"+strings.Repeat("x", 1<<20), []string{"name", "strict"}), "strict")
 }

@@ -97,9 +97,7 @@ func TestForeignSocketDirIsRefusedUnread(t *testing.T) {
 			"/sockets-2/6e0c2d4f", "/elsewhere/6e0c2d4f", "/elsewhere/none", "/sockets/6e0c2d4f/../../elsewhere/6e0c2d4f",
 		} {
 			want := filepath.Clean(root+dir) + " is not directly below one of socketDirs (" + strings.Join(g.Settings.SocketDirs, ", ") + "), or its name does not contain this pod's ID"
-			if got := refused(t, g, root+dir+"/s"); got != want {
-				t.Errorf("%s of %s: got %q", dir, socketDirs, got)
-			}
+			difftest.Same(t, dir+" of "+strings.Join(socketDirs, ","), refused(t, g, root+dir+"/s"), want)
 		}
 	}
 }

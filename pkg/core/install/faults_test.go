@@ -126,17 +126,11 @@ func TestFilesHaveTheLabelOfTheirDirectory(t *testing.T) {
 	keep(t, p, install.Installed)
 	arrange(t, s, "default.json", install.Installed, quiet)
 	plugin := filepath.Join(p.Dir, install.Name)
-	if got := labelOf(t, plugin); got != bin {
-		t.Errorf("the plugin has %q", got)
-	}
-	if got := labelOf(t, s.To); got != etc {
-		t.Errorf("the settings have %q", got)
-	}
+	difftest.Same(t, "label of the plugin", labelOf(t, plugin), bin)
+	difftest.Same(t, "label of the settings", labelOf(t, s.To), etc)
 	must(t, unix.Setxattr(plugin, selinux, []byte("system_u:object_r:container_file_t:s0:c1,c2\x00"), 0))
 	keep(t, p, install.AlreadyThere)
-	if got := labelOf(t, plugin); got != bin {
-		t.Errorf("after another label: %q", got)
-	}
+	difftest.Same(t, "label of the plugin after another label", labelOf(t, plugin), bin)
 }
 
 // Setting a label requires CAP_SYS_ADMIN if SELinux is disabled, and ownership of the file if SELinux

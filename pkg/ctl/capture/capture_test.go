@@ -119,9 +119,7 @@ func TestScrubRemovesSecretsInEverySpelling(t *testing.T) {
 		if secret = strings.ToLower(secret); strings.Contains(after, secret) {
 			t.Errorf("%q survives in\n%s", secret, after)
 		}
-		if !strings.Contains(before, secret) {
-			t.Errorf("the host itself does not say %q", secret)
-		}
+		difftest.Contains(t, before, secret)
 	}
 	for _, secret := range []string{"hunter2", "corp.example", "payments-team", "swordfish", "open sesame", "aHVudGVyMg=="} {
 		if strings.Contains(before, strings.ToLower(secret)) {
@@ -354,9 +352,7 @@ func TestFirstLineDescribesCapturedHost(t *testing.T) {
 		name, note, release := capture.Captured{Host: &capturefile.Host{Comment: comment}}.Described()
 		difftest.Same(t, comment, []string{name, note, release}, want)
 	}
-	if got := capture.Name("Rack7.Example_net"); got != "rack7-example-net" {
-		t.Errorf("got %s", got)
-	}
+	difftest.Same(t, "name", capture.Name("Rack7.Example_net"), "rack7-example-net")
 }
 
 // The offer excludes the interfaces of default routes, also on a captured host.

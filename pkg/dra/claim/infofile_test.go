@@ -83,9 +83,7 @@ func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if !strings.Contains(string(text), function) {
-					t.Errorf("the plugin reads %s", text)
-				}
+				difftest.Contains(t, string(text), function)
 				return test.plugin(path)
 			})
 			claim := dratest.DeviceClaim("u1", vdpa, dratest.Network(`{"type":"ovs"}`))

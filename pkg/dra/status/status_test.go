@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -84,10 +83,7 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 			difftest.Must(t, client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: test.there}}))
 		}
 		client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			patch := string(action.(clienttesting.PatchAction).GetPatch())
-			if !strings.Contains(patch, `"uid":"u1"`) || !strings.Contains(patch, `"device":"x"`) || !strings.Contains(patch, `"data":{"a":1}`) {
-				t.Errorf("%s: %s", name, patch)
-			}
+			difftest.Contains(t, string(action.(clienttesting.PatchAction).GetPatch()), `"uid":"u1"`, `"device":"x"`, `"data":{"a":1}`)
 			return true, &resourceapi.ResourceClaim{}, test.answer
 		})
 		err := status.Apply(t.Context(), client, status.Report{Driver: "d", Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{

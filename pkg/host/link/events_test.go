@@ -78,9 +78,7 @@ func TestPodInterfacesAreNotEvents(t *testing.T) {
 		"bind@/devices/pci0000:00/0000:00:03.0\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:00:03.0\x00SUBSYSTEM=pci\x00":                 true,
 		"add@/devices/virtual/block/loop0\x00ACTION=add\x00DEVPATH=/devices/virtual/block/loop0\x00SUBSYSTEM=block\x00":                         false,
 	} {
-		if got := concerns([]byte(uevent)); got != want {
-			t.Errorf("%q: %v", uevent, got)
-		}
+		difftest.Same(t, uevent, concerns([]byte(uevent)), want)
 	}
 }
 

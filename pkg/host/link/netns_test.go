@@ -82,9 +82,7 @@ func TestNetnsNamesProcessRecognizesProcPaths(t *testing.T) {
 		"/var/run/netns/4711": false, "/run/proc/x/ns/net": false, "/proc/4711": false, "/proc": false, "": false,
 		dir + "/cni-1": false, dir + "/loop": false, dir + "/none": false,
 	} {
-		if got := link.NetnsNamesProcess(path); got != want {
-			t.Errorf("%q: %v", path, got)
-		}
+		difftest.Same(t, path, link.NetnsNamesProcess(path), want)
 	}
 }
 

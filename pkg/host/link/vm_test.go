@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 	"github.com/vishvananda/netlink"
 )
 
@@ -20,9 +21,7 @@ func needs(t *testing.T, setups ...string) *Kernel {
 
 func TestVMOnlyPortsOfDeviceAreReturned(t *testing.T) {
 	needs(t, "nsim")
-	if err := os.WriteFile("/sys/bus/netdevsim/new_device", []byte("7 3"), 0); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, os.WriteFile("/sys/bus/netdevsim/new_device", []byte("7 3"), 0))
 	defer os.WriteFile("/sys/bus/netdevsim/del_device", []byte("7"), 0)
 	for device, want := range map[string]int{"netdevsim1": 4, "netdevsim7": 3} {
 		ports, err := Handle{"netdevsim", device}.Ports()
@@ -100,9 +99,7 @@ func TestVMVDPADevicesHaveMACs(t *testing.T) {
 func TestVMVFSettingsOnPF(t *testing.T) {
 	k := needs(t, "igb")
 	for _, vlan := range []int{5, 0} {
-		if err := k.SetVF("enp65s0", 1, VFVLAN, VFSettings{VLAN: vlan}); err != nil {
-			t.Fatal(err)
-		}
+		difftest.Must(t, k.SetVF("enp65s0", 1, VFVLAN, VFSettings{VLAN: vlan}))
 		vf, ok, err := k.VF("enp65s0", 1)
 		if err != nil || !ok || vf.Index != 1 || vf.VLAN != vlan || vf.PFName != "enp65s0" {
 			t.Errorf("VLAN %d: got %+v, %v, %v", vlan, vf, ok, err)
