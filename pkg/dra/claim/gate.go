@@ -223,25 +223,25 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// isOpen reports whether the gate of an attachment is open and its spec is current. A reboot or another program may
-// have removed the spec, the lease, or the file of a device plugin. A spec from before the sandbox was known may list
-// device nodes that the pod cannot open. Each spec must set rdma, because the last of several specs sets the variable
-// for the container. A spec of an earlier driver may lack the hook, and the claim may have changed its pod.
-func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) bool {
-	if at.Bare() && !(g.node.Leases.IsHeld(record) && g.node.HasPluginFile(at)) {
-		return false
+// isOpen reports whether the gate of an attachment is open, and whether its spec is current too. A reboot or another
+// program may have removed the spec, the lease, or the file of a device plugin. A spec from before the sandbox was known
+// may list device nodes that the pod cannot open. A spec of an earlier driver may lack the hook, and the claim may have
+// changed its pod. Each spec must set rdma, because the last of several specs sets the variable for the container; the
+// claim that changes it updates all open gates before it opens its own, so that no sandbox waits for that.
+func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (open, current bool) {
+	if at.Phase != state.Added && !at.Bare() || at.Bare() && !(g.node.Leases.IsHeld(record) && g.node.HasPluginFile(at)) {
+		return false, false
 	}
 	spec, err := g.specs.Read(g.file(record, at))
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
+		open = !errors.Is(err, fs.ErrNotExist)
+		return open, open
 	}
 	own, known := g.table.userNamespace(record.Pod.UID)
-	if known && own != bytes.Contains(spec, []byte(userNamespaceKey)) || !hasRDMA(spec, rdma) {
-		return false
-	}
 	hook, _ := json.Marshal(g.Gate)
 	its, _ := json.Marshal(admitted(record, at))
-	return bytes.Contains(spec, hook) && bytes.Contains(spec, its)
+	open = (!known || own == bytes.Contains(spec, []byte(userNamespaceKey))) && bytes.Contains(spec, hook) && bytes.Contains(spec, its)
+	return open, open && hasRDMA(spec, rdma)
 }
 
 // device returns an attachment as the kubelet and the pod's metadata show it.

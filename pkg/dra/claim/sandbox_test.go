@@ -123,23 +123,13 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 // A sandbox waits for its other networks and device nodes only, whenever the worker adds or deletes a late network.
 func TestSandboxNeverWaitsForLateNetwork(t *testing.T) {
 	for name, test := range map[string]struct {
-		takes string // the late ADD
-		bare  bool
-		hook  func(command, _, ifName string) error
+		late, other time.Duration // of the ADDs of net2 and net3
+		fails, bare bool
 	}{
-		"added in the sweep while the API server does not answer": {"3m", false, nil},
-		"the same, with device nodes":                             {"3m", true, nil},
-		"its ADD fails and its DEL hangs, while another claim is being added": {"1ms", false, func(command, _, ifName string) error {
-			switch command + ifName {
-			case "ADDnet2":
-				return errors.New("no lease")
-			case "DELnet2":
-				time.Sleep(claim.PluginLimit)
-			case "ADDnet3":
-				time.Sleep(time.Second)
-			}
-			return nil
-		}},
+		"added in the sweep while the API server does not answer":             {late: time.Hour},
+		"the same, with device nodes":                                         {late: time.Hour, bare: true},
+		"its ADD fails and its DEL hangs, while another claim is being added": {other: 700 * time.Millisecond, fails: true},
+		"the same, before its gates list the RDMA device of the other claim":  {late: 600 * time.Millisecond, other: 500 * time.Millisecond, fails: true},
 	} {
 		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			r.UseJournal("mlx5-switchdev", "")
@@ -148,13 +138,27 @@ func TestSandboxNeverWaitsForLateNetwork(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 				return nil, errors.New("no answer")
 			}
+			attached := 0
+			r.Reached = func(name string) {
+				if name == "metadata" {
+					if attached++; attached == 2 { // net3 is on record, and its gate is closed
+						time.Sleep(300 * time.Millisecond)
+					}
+				}
+			}
 			r.Start()
-			r.Plugins.SetHook(test.hook)
-			made := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "late "+test.takes))
+			r.Plugins.SetHook(func(command, _, ifName string) error {
+				time.Sleep(map[string]time.Duration{"ADDnet2": test.late, "ADDnet3": test.other, "DELnet2": claim.PluginLimit}[command+ifName])
+				if test.fails && command == "ADD" && ifName == "net2" {
+					return errors.New("no lease")
+				}
+				return nil
+			})
+			made := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "late "))
 			if test.bare {
 				made = dratest.WithDeviceNodes(made)
 			}
-			r.Prepare(made, r.ClaimOf("b", "u2", "pod", dratest.Net("z", "net3", "")), r.ClaimOf("other", "u3", "other", dratest.Net("z", "net3", "")))
+			r.Prepare(made, dratest.ClaimFor("u2", dratest.RequestFor("z", dratest.VF0, "net3", "sriov")), r.ClaimOf("other", "u3", "other", dratest.Net("z", "net3", "")))
 			sb := r.RunSandbox("s1", "pod")
 			difftest.Must(t, r.CreateContainer(sb, "u1_x"), r.CreateContainer(sb, "u2_z"))
 			difftest.Says(t, r.CreateContainer(sb, "u1_y"), "unresolvable CDI device")

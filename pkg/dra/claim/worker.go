@@ -50,6 +50,7 @@ type observation struct {
 	sandbox *sandbox // the sandbox to attach the claim to, or nil
 	view    claimView
 	gates   map[int]bool // the claim's gatesOpen when the gates were read
+	open    []bool       // the gates, as read
 }
 
 // observe reads the table, the network namespaces, the gates and the marks of administrators. It decides nothing.
@@ -62,7 +63,8 @@ func (w *worker) observe(c *claim) (seen observation) {
 		seen.view, rdma = w.viewOf(c, seen.goal), w.table.rdmaVariable(c.pod)
 	})
 	for n, at := range seen.record.Attachments {
-		seen.view.attachments[n].gateOpen = (at.Phase == state.Added || at.Bare()) && w.steps.gate.isOpen(seen.record, &at, rdma)
+		open, current := w.steps.gate.isOpen(seen.record, &at, rdma)
+		seen.open, seen.view.attachments[n].gateOpen = append(seen.open, open), current
 	}
 	for n, at := range seen.record.Undeleted {
 		around := &seen.view.undeleted[n]
@@ -137,9 +139,9 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
-	for n, at := range seen.view.attachments {
-		if seen.gates[n] != at.gateOpen {
-			seen.gates[n] = at.gateOpen
+	for n, open := range seen.open {
+		if seen.gates[n] != open {
+			seen.gates[n] = open
 			w.table.notifyWaiters()
 		}
 	}
