@@ -36,14 +36,10 @@ type Network struct {
 // or RDMA device, a representor, a socket, or a MAC or IP address. The address of a PF also finds its VFs.
 func Holders(list []Network, device string) []Network {
 	is := view.Named(device)
-	found := []Network{}
-	for _, a := range list {
+	return slices.DeleteFunc(slices.Clone(list), func(a Network) bool {
 		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address, ip) })
-		if ips || is(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.MAC)...) {
-			found = append(found, a)
-		}
-	}
-	return found
+		return !ips && !is(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.MAC)...)
+	})
 }
 
 // NotAsked marks attachments without a device in the API, except those of the node that answered. It returns the sorted

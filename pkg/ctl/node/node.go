@@ -82,13 +82,8 @@ func (n *Node) FileThere(path string) bool {
 // kind that has the name is used. A name may also denote one attachment.
 func Choose(list []Attachment, name string) ([]Attachment, error) {
 	for _, has := range []func(a Attachment, name string) bool{byPod, byNetwork, byContainer, byDevice} {
-		var found []Attachment
-		for _, a := range list {
-			if has(a, name) {
-				found = append(found, a)
-			}
-		}
-		if len(found) > 0 {
+		others := func(a Attachment) bool { return !has(a, name) }
+		if found := slices.DeleteFunc(slices.Clone(list), others); len(found) > 0 {
 			return found, nil
 		}
 	}
