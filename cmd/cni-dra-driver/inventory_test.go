@@ -73,9 +73,7 @@ func TestInventoryPrintsSameContentAsYAMLAndJSON(t *testing.T) {
 	for n, format := range []string{"yaml", "json"} {
 		text, _, err := inventoryOf(t, someDevices, "--capture", igb, "-o", format)
 		difftest.Must(t, err)
-		if isJSON := json.Valid([]byte(text)); isJSON != (format == "json") {
-			t.Errorf("-o %s prints JSON: %v", format, isJSON)
-		}
+		difftest.Same(t, "prints JSON: -o "+format, json.Valid([]byte(text)), format == "json")
 		difftest.Must(t, yaml.Unmarshal([]byte(text), &all[n])) // JSON is YAML
 	}
 	difftest.Equal(t, all[1], all[0])

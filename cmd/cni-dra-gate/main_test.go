@@ -15,18 +15,12 @@ func TestGateAdmitsOnlyContainersOfItsPod(t *testing.T) {
 	make := func(name string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		difftest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		difftest.Write(t, path, "", 0o644)
 		return path
 	}
 	other := make("netns/other")
 	pod := make("netns/pod")
-	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "proc/7/ns"), 0o755))
-	if err := os.Link(pod, filepath.Join(dir, "proc/7/ns/net")); err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "proc/7/ns"), 0o755), os.Link(pod, filepath.Join(dir, "proc/7/ns/net")))
 	const state = `{"ociVersion":"1.0.2","id":"c1","annotations":{"pid":"8"},"pid":7,"status":"creating"}`
 	annotated := func(annotations string) string { return `{"pid":7,"annotations":{` + annotations + `}}` }
 	const containerd, crio = `"io.kubernetes.cri.sandbox-uid":`, `"io.kubernetes.pod.uid":`

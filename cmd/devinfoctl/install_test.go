@@ -32,9 +32,7 @@ func TestInstallPrintsItsResult(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
-	if o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", from, "-o", "json"); !strings.Contains(o.stdout, `"state": "already there"`) {
-		t.Errorf("%+v", o)
-	}
+	difftest.Contains(t, ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", from, "-o", "json").stdout, `"state": "already there"`)
 }
 
 func TestInstallRefusesWithARemedy(t *testing.T) {

@@ -165,9 +165,7 @@ func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 			tool, _, errOut := newAPIServer(t, append(test.pods, node)...).tool(t)
 			calls := tool.answer("")
 			tool.run(t.Context(), strings.Fields(test.args)...)
-			if got := strings.Join(*calls, "\n") + errOut.String(); !strings.Contains(got, test.want) {
-				t.Errorf("got %s", got)
-			}
+			difftest.Contains(t, strings.Join(*calls, "\n")+errOut.String(), test.want)
 		})
 	}
 }

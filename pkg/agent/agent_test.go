@@ -67,9 +67,7 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 	difftest.Eventually(t, "swept", func() bool {
 		return len(r.left()) == 0 && errorOf(a, agent.GC) == "" && errorOf(a, agent.Attachments) == ""
 	})
-	if got := errorOf(a, agent.Plugin); !strings.Contains(got, "none: no such file or directory: set it to the directory where the container runtime looks for plugins") {
-		t.Errorf("the plugin: %q", got)
-	}
+	difftest.Contains(t, errorOf(a, agent.Plugin), "none: no such file or directory: set it to the directory where the container runtime looks for plugins")
 	for _, c := range a.Checks() { // only plugin and settings affect readiness
 		if c.Optional != (c.Name != agent.Plugin && c.Name != agent.Settings) {
 			t.Errorf("%s: optional %v", c.Name, c.Optional)
@@ -182,9 +180,7 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	for name, want := range map[string]float64{
 		`devinfo_gc_removed_total{kind="attachment"}`: 1, `devinfo_gc_removed_total{kind="file"}`: 1, "devinfo_gc_pending_attachments": 1,
 	} {
-		if got := metrics(t, a)[name]; got != want {
-			t.Errorf("%s is %v", name, got)
-		}
+		difftest.Same(t, name, metrics(t, a)[name], want)
 	}
 
 	r.HostRoot = "/"
@@ -324,9 +320,7 @@ func TestIgnoredSettingsAreLoggedAtEachChange(t *testing.T) {
 		}
 	}
 	end()
-	if n := strings.Count(log.String(), "component=settings-dir"); n != 3 {
-		t.Errorf("%d warnings:\n%s", n, log.String())
-	}
+	difftest.Same(t, log.String(), strings.Count(log.String(), "component=settings-dir"), 3)
 }
 
 // The agent cannot create stateDir, as if it were not mounted into the agent's container.
@@ -404,9 +398,7 @@ func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 		t.Error("the metrics omit the device of an orphaned attachment, which is still in use")
 	}
 	text := difftest.Read(t, logged)
-	if n := strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`); n != 1 {
-		t.Errorf("the log names the orphaned attachments %d times:\n%s", n, text)
-	}
+	difftest.Same(t, "times that the log names the orphaned attachments: "+text, strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`), 1)
 }
 
 // BenchmarkCrowd measures the first sweep and the first check on a node with 10,000 attachments.

@@ -241,9 +241,7 @@ func expectCleanRestart(t *testing.T, r *dratest.Rig, d victim, sb *api.PodSandb
 		last[c.Sandbox+c.IfName] = c.Command
 	}
 	for what, command := range last {
-		if command != "DEL" {
-			t.Errorf("%s: the last call is %s", what, command)
-		}
+		difftest.Same(t, "last call of "+what, command, "DEL")
 	}
 	stop()
 }

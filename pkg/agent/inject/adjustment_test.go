@@ -211,8 +211,6 @@ func TestUserNamespaceIsOfThePodOrTheContainer(t *testing.T) {
 		want           bool
 	}{{nil, nil, false}, {none, none, false}, {user, nil, true}, {none, user, true}} {
 		pod, c := &api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: test.pod}}, &api.Container{Linux: &api.LinuxContainer{Namespaces: test.container}}
-		if got := newAdjustment(pod, c, nil).userns; got != test.want {
-			t.Errorf("%+v: %v", test, got)
-		}
+		difftest.Same(t, fmt.Sprintf("%+v", test), newAdjustment(pod, c, nil).userns, test.want)
 	}
 }

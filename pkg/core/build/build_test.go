@@ -21,9 +21,7 @@ func TestBuildPrintsAsOneLine(t *testing.T) {
 	for want, i := range map[string]build.Info{
 		"v0.1.0, commit 0123456789ab (dirty), go1.26.0": build.Of(noted), "unknown version": {}, "(devel), commit 01": {Version: "(devel)", Revision: "01"},
 	} {
-		if i.String() != want {
-			t.Errorf("%s; want %s", i, want)
-		}
+		difftest.Equal(t, i.String(), want)
 	}
 }
 
@@ -76,9 +74,7 @@ func TestPluginVersionIsParsed(t *testing.T) {
 		"devinfo (devel), go1.27-rc1\njournal format 2\n":    {Info: build.Info{Version: "(devel)", Go: "go1.27-rc1"}, JournalFormat: 2},
 		"devinfo v1, commit 01, go1.26\njournal format 33\n": {Info: build.Info{Version: "v1", Revision: "01", Go: "go1.26"}, JournalFormat: 33},
 	} {
-		if p.String() != text {
-			t.Errorf("%q; want %q", p, text)
-		}
+		difftest.Equal(t, p.String(), text)
 		for _, later := range []string{"", "licence Apache-2.0\n"} {
 			if got, err := build.ParsePlugin(text + later); err != nil || got != p {
 				t.Errorf("%q: %+v, %v", text, got, err)

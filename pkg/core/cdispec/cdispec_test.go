@@ -62,9 +62,7 @@ func TestSpecHasOldestSufficientVersion(t *testing.T) {
 		{"vendor.example/a.b", "a", "0.6.0"},
 	} {
 		got := spec(t, cdispec.Device{Kind: test.kind, Name: test.name, IfName: "net1"})
-		if got.Version != test.version {
-			t.Errorf("%s=%s: %s, want %s", test.kind, test.name, got.Version, test.version)
-		}
+		difftest.Same(t, test.kind+"="+test.name, got.Version, test.version)
 	}
 }
 

@@ -153,9 +153,7 @@ func find(t *testing.T, f *discovery.Finder, target discovery.Target, want strin
 			lines = append(lines, line)
 		}
 	}
-	if want := strings.Join(lines, "\n"); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	difftest.Equal(t, got, strings.Join(lines, "\n"))
 }
 
 func byID(id string) discovery.Target {

@@ -68,9 +68,7 @@ func served(t *testing.T, address string, metrics prometheus.Gatherer) (stop fun
 
 func TestServeLogsBusyAddressOnce(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	defer taken.Close()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -105,14 +103,10 @@ func TestConcurrentScrapesAreLimited(t *testing.T) {
 		}()
 	}
 	for range many - 4 {
-		if code := <-codes; code != "503" {
-			t.Errorf("code %q", code)
-		}
+		difftest.Equal(t, <-codes, "503")
 	}
 	close(slow)
 	for range 4 {
-		if code := <-codes; code != "200" {
-			t.Errorf("code %q", code)
-		}
+		difftest.Equal(t, <-codes, "200")
 	}
 }

@@ -29,9 +29,7 @@ func TestFullDiskLeavesTheOldPlugin(t *testing.T) {
 		keep(t, p, install.Installed)
 		p.From = now
 		_, err := p.Keep(context.Background())
-		if !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("got %v", err)
-		}
+		difftest.Is(t, err, syscall.ENOSPC)
 		if got := listing(t, p.Dir); got[install.Name] != read(t, old) || len(got) != 2 {
 			t.Errorf("%d files", len(got))
 		}

@@ -267,9 +267,7 @@ func place(t *testing.T, p *install.PluginFile, state, from string) {
 	if read(t, filepath.Join(p.Dir, install.Name)) != read(t, from) {
 		t.Errorf("%s: the plugin is not from %s", state, from)
 	}
-	if names := listing(t, p.Dir); len(names) != 1 {
-		t.Errorf("in the directory: %d files", len(names))
-	}
+	difftest.Same(t, "files in the directory", len(listing(t, p.Dir)), 1)
 }
 
 func TestPlaceFollowsTheRulesOfKeep(t *testing.T) {

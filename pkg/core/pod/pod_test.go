@@ -1,9 +1,11 @@
 package pod_test
 
 import (
+	"fmt"
 	"testing"
 
 	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/test/difftest"
 )
 
 const (
@@ -39,9 +41,7 @@ func TestOwnsNeedsUIDOrTwelveCharactersOfContainerID(t *testing.T) {
 		{pod.Identity{}, "static", false},
 		{pod.Identity{}, "", false},
 	} {
-		if got := test.of.Owns(test.name); got != test.want {
-			t.Errorf("%+v, %q: %v", test.of, test.name, got)
-		}
+		difftest.Same(t, fmt.Sprintf("%+v, %q", test.of, test.name), test.of.Owns(test.name), test.want)
 	}
 }
 
@@ -49,9 +49,7 @@ func TestStringPrefersUIDToContainerID(t *testing.T) {
 	for want, id := range map[string]pod.Identity{
 		uid: {UID: uid, ContainerID: container}, container: {ContainerID: container}, "": {},
 	} {
-		if got := id.String(); got != want {
-			t.Errorf("%+v: %q", id, got)
-		}
+		difftest.Equal(t, id.String(), want)
 	}
 }
 

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types/create"
 
 	"devinfo-cni.io/pkg/core/result"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
 
@@ -69,9 +69,7 @@ func TestIdentifyKeepsTextIfItSetsNoKey(t *testing.T) {
 			got := parse(t, text, version, func(r *result.Result) {
 				r.Identify(args[0], args[1], args[2], args[3])
 			})
-			if got != text {
-				t.Errorf("%v: %s", args, got)
-			}
+			difftest.Equal(t, got, text)
 		}
 	}
 	for _, version := range versions[:6] { // versions before 1.1.0
@@ -79,9 +77,7 @@ func TestIdentifyKeepsTextIfItSetsNoKey(t *testing.T) {
 		got := parse(t, text, version, func(r *result.Result) {
 			r.Identify("net1", "/ns", "y", "/y")
 		})
-		if got != text {
-			t.Errorf("%s: %s", version, got)
-		}
+		difftest.Same(t, version, got, text)
 	}
 }
 
@@ -103,9 +99,7 @@ func TestSandboxedInterfaceIsAddedIfMissing(t *testing.T) {
 			if before == after && got != fmt.Sprintf(text, version, before) {
 				t.Errorf("changed to %s", got)
 			}
-			if !strings.Contains(got, "2.50") {
-				t.Errorf("a number was rewritten: %s", got)
-			}
+			difftest.Contains(t, got, "2.50") // no number is rewritten
 		}
 		got := edit(result.New(version), func(r *result.Result) { r.EnsureSandboxed(`n"1`, "/<ns>") })
 		same(t, "new", got, `{"cniVersion": "`+version+`", "interfaces": [{"name": "n\"1", "sandbox": "/<ns>"}]}`)

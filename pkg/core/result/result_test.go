@@ -1,7 +1,6 @@
 package result_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -88,9 +87,7 @@ func TestResultOfSameVersionKeepsText(t *testing.T) {
 		} {
 			text := ` { "cniVersion" :"` + version + `"` + rest + "}\n"
 			r := mustParse(t, text, version)
-			if got := edit(r, nil); got != text {
-				t.Errorf("got  %q\nwant %q", got, text)
-			}
+			difftest.Equal(t, edit(r, nil), text)
 		}
 	}
 }
@@ -127,9 +124,7 @@ func TestOldVersionsGetNoInterfaces(t *testing.T) {
 				r.EnsureSandboxed("net1", "/ns")
 				r.Identify("net1", "/ns", "0000:01:00.2", "/s")
 			})
-			if after != before {
-				t.Errorf("%s: %s became %s", version, before, after)
-			}
+			difftest.Same(t, version, after, before)
 		}
 	}
 }
@@ -235,8 +230,6 @@ func rewrite(t *testing.T, r *result.Result) *result.Result {
 	if err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
-	if other := again.JSON(); !bytes.Equal(other, text) {
-		t.Errorf("%s became %s", text, other)
-	}
+	difftest.Equal(t, string(again.JSON()), string(text))
 	return again
 }

@@ -136,9 +136,7 @@ func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 	for range 2 {
 		claims, problems := all(t, s)
 		difftest.Equal(t, claims, []*state.Claim{full("u1")})
-		if len(problems) != len(contents) {
-			t.Errorf("got %v", problems)
-		}
+		difftest.Same(t, fmt.Sprint(problems), len(problems), len(contents))
 		for _, p := range problems {
 			difftest.Same(t, "of "+p.UID, difftest.Read(t, p.Aside), contents[p.UID])
 		}

@@ -182,9 +182,7 @@ func TestScrubRenamesConsistently(t *testing.T) {
 	}
 	_, err = linkhost.New(h)
 	difftest.Must(t, err)
-	if again := taken(t, revealing(t), true); again != text {
-		t.Errorf("the same host gives\n%s\nand\n%s", text, again)
-	}
+	difftest.Same(t, "the same host again", taken(t, revealing(t), true), text)
 	for _, a := range regexp.MustCompile(`"(?:address|gateway)":"([0-9.]+)[/"]`).FindAllStringSubmatch(text, -1) {
 		if ip, err := netip.ParseAddr(a[1]); err != nil || !netip.MustParsePrefix("198.18.0.0/15").Contains(ip) {
 			t.Errorf("%s, %v", a[1], err)

@@ -68,9 +68,7 @@ func TestComparisonsAreListedOnce(t *testing.T) {
 		t.Fatalf("got %+v, want %+v", got, want)
 	}
 	for n, text := range []string{"sriovnet agrees", "sriovnet finds eth0", "sriovnet finds nothing: representor not found", "sriovnet finds eth5"} {
-		if got[n].String() != text {
-			t.Errorf("%s, want %s", got[n], text)
-		}
+		difftest.Equal(t, got[n].String(), text)
 	}
 }
 
@@ -170,9 +168,7 @@ func compare(t *testing.T, device string, ours, theirs, nodes []string, errs ...
 	for _, lists := range [][2][]string{{ours, theirs}, {nodes, theirNodes}} {
 		slices.Sort(lists[0])
 		slices.Sort(lists[1])
-		if !slices.Equal(lists[0], lists[1]) {
-			t.Errorf("%s: %q; rdmamap: %q", device, lists[0], lists[1])
-		}
+		difftest.Same(t, device+", as rdmamap", lists[0], lists[1])
 	}
 	difftest.Must(t, errs...)
 	return len(ours)

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -207,8 +208,6 @@ func TestEachCheckReportsAResult(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 		}
-		if seen[test.level] != test.number {
-			t.Errorf("want %d %s, got %v", test.number, test.level, seen)
-		}
+		difftest.Same(t, fmt.Sprint(test.level, " of ", seen), seen[test.level], test.number)
 	}
 }

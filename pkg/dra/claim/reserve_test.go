@@ -267,9 +267,7 @@ func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 			t.Errorf("%s, %s", at.Phase, at.List)
 		}
 		r.PrepareFails(of(dratest.VF0, "9"), "the kubelet prepares it again")
-		if at := r.Attachment("u1"); at.Device != dratest.VF2 {
-			t.Errorf("an old allocation: %s", at.Device)
-		}
+		difftest.Same(t, "device after an old allocation", r.Attachment("u1").Device, dratest.VF2)
 		// If the new allocation is rejected, the old device must not be attached.
 		r.PrepareFails(of("pci-0000-09-00-0", "11"), "this node has no device of that name")
 		r.ExpectNothing()

@@ -314,9 +314,7 @@ func TestHangingDELsDoNotDelayADDs(t *testing.T) {
 			t.Errorf("after %v: %q", took, r.Plugins.InterfaceNames())
 		}
 		time.Sleep(time.Hour)
-		if agent.Census().Phases["Deleting"]+agent.Census().Phases["Undeleted"] != hung {
-			t.Errorf("got %v", agent.Census())
-		}
+		difftest.Equal(t, agent.Census().Phases["Deleting"]+agent.Census().Phases["Undeleted"], hung)
 	})
 }
 

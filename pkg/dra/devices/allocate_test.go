@@ -131,9 +131,7 @@ func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 			if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: got %v, want %q", device, err, why)
 			}
-			if reads != want {
-				t.Errorf("%s: the node was read %d times, not %d", device, reads, want)
-			}
+			difftest.Same(t, "reads of the node for "+device, reads, want)
 		}
 		prepare("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`), "", 1)
 		prepare("u2", dratest.SF7, dratest.Network(`{"type":"host-device","capabilities":{"deviceID":true}}`), "", 1)

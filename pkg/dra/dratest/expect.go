@@ -3,6 +3,7 @@ package dratest
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,9 +77,7 @@ func (r *Rig) ExpectPhase(phase string, n int) {
 // ExpectCalls checks the number of plugin calls with a prefix.
 func (r *Rig) ExpectCalls(prefix string, n int) {
 	r.T.Helper()
-	if got := r.Plugins.Calls(prefix); got != n {
-		r.T.Errorf("%d calls %q, want %d: %q", got, prefix, n, r.Plugins.Started)
-	}
+	difftest.Same(r.T, fmt.Sprintf("calls %q of %q", prefix, r.Plugins.Started), r.Plugins.Calls(prefix), n)
 }
 
 // Record returns the record of a claim.

@@ -71,9 +71,7 @@ func TestEachStatusContainsDevice(t *testing.T) {
 	if s := d.Bare(); string(s.Data.Raw) != `{`+vfText+`}` || s.Conditions != nil || s.NetworkData != nil {
 		t.Errorf("%+v", s)
 	}
-	if s := d.Failed("no"); string(s.Data.Raw) != `{`+vfText+`}` {
-		t.Errorf("%+v", s)
-	}
+	difftest.Equal(t, string(d.Failed("no").Data.Raw), `{`+vfText+`}`)
 }
 
 func TestLongErrorIsCutBetweenRunes(t *testing.T) {

@@ -50,11 +50,9 @@ func TestReportIsRepeatedAfterTemporaryErrors(t *testing.T) {
 		{"no server", fmt.Errorf("dial: %w", syscall.ECONNREFUSED), true},
 		{"too slow", context.DeadlineExceeded, true},
 	} {
-		if got := status.Retry(test.err); got != test.want {
-			t.Errorf("%s: %v: got %v", test.name, test.err, got)
-		}
-		if test.err != nil && status.Retry(fmt.Errorf("status of claim a/b: %w", test.err)) != test.want {
-			t.Errorf("%s, wrapped: not %v", test.name, test.want)
+		difftest.Same(t, test.name, status.Retry(test.err), test.want)
+		if test.err != nil {
+			difftest.Same(t, test.name+", wrapped", status.Retry(fmt.Errorf("status of claim a/b: %w", test.err)), test.want)
 		}
 	}
 }

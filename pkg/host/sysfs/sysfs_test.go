@@ -95,9 +95,7 @@ func TestAbsentErrorsMeanMissingValue(t *testing.T) {
 		fs.ErrNotExist: true, syscall.EIO: false, syscall.EACCES: false, syscall.EPERM: false, syscall.ELOOP: false,
 		errors.New("made up"): false,
 	} {
-		if got := sysfs.Absent(err); got != want {
-			t.Errorf("%v: %v", err, got)
-		}
+		difftest.Same(t, fmt.Sprint(err), sysfs.Absent(err), want)
 		if got := sysfs.Absent(fmt.Errorf("wrapped: %w", err)); got != want {
 			t.Errorf("wrapped %v: %v", err, got)
 		}
@@ -191,9 +189,7 @@ func TestVFIndexOfUnrelatedFunctionIsAbsent(t *testing.T) {
 
 func TestIsSFChecksNumberAndName(t *testing.T) {
 	for name, want := range map[string]bool{"ice.sf.1": true, "ice.roce.1": false, "idpf.8086.rdma.core.0": false, "sf.1": false, "sf": false} {
-		if got := (sysfs.Auxiliary{Name: name}).IsSF(); got != want {
-			t.Errorf("%s: %v", name, got)
-		}
+		difftest.Same(t, name, sysfs.Auxiliary{Name: name}.IsSF(), want)
 	}
 }
 

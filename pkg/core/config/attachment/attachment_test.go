@@ -130,9 +130,7 @@ func TestBelongsToOtherContainerReadsFileName(t *testing.T) {
 		"net-_net1": false, "net-" + other + "_sixteen-letters-": false, "net-default-" + other + "_eth0": true, // as in nerdctl, whose container IDs are <namespace>-<ID>
 		"6e0c2d4f-58a1-4a0e-9d2e-2f7f6f1f0c11_net1": false, "net-" + other[1:] + "_net1": false, "net-" + other[1:] + "A_net1": false, "net-0" + other + "_net1": false, other + "_net1": false,
 	} {
-		if got := attachment.BelongsToOtherContainer(file, id); got != want {
-			t.Errorf("%s: %v", file, got)
-		}
+		difftest.Same(t, file, attachment.BelongsToOtherContainer(file, id), want)
 	}
 	if attachment.BelongsToOtherContainer("net-default-feed_eth0", "default-feed") {
 		t.Error("an ID with a hyphen is not recognized")
