@@ -105,9 +105,7 @@ func TestDeviceInfoDirIsMadeReadable(t *testing.T) {
 	}
 	a, end := r.started()
 	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
-	if !readable() {
-		t.Error("a healthy agent has not made the directory")
-	}
+	difftest.Same(t, "readable while the agent is healthy", readable(), true)
 	r.must(os.Chmod(r.DeviceInfoDir, 0))
 	difftest.Eventually(t, "mended", readable)
 	end()
@@ -155,9 +153,9 @@ func TestAttachmentsHaveSeriesAndCounts(t *testing.T) {
 	a, end = r.started()
 	difftest.Eventually(t, "counted", func() bool { return metrics(t, a)["devinfo_attachments_omitted"] == 3 })
 	end()
-	if n := len(slices.DeleteFunc(slices.Collect(maps.Keys(metrics(t, a))), func(name string) bool { return !strings.HasPrefix(name, "devinfo_attachment_info") })); n != 1 {
-		t.Errorf("%d are named", n)
-	}
+	got = metrics(t, a)
+	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "devinfo_attachment_info") })
+	difftest.Equal(t, len(got), 1)
 }
 
 func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
@@ -174,9 +172,7 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	difftest.Eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_gc_runs_total{result="ok"}`] > 1 })
 	end()
 	difftest.Equal(t, r.left(), []string{"alive", "delegating"})
-	if _, err := os.Stat(temp); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
+	difftest.Same(t, "temporary files", difftest.Files(t, temp), []string(nil))
 	for name, want := range map[string]float64{
 		`devinfo_gc_removed_total{kind="attachment"}`: 1, `devinfo_gc_removed_total{kind="file"}`: 1, "devinfo_gc_pending_attachments": 1,
 	} {
@@ -394,9 +390,8 @@ func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 	if got[`devinfo_attachments{state="ok"}`]+got[`devinfo_attachments{state="changed"}`] != 2 || got[`devinfo_attachments{state="adding"}`] != 0 {
 		t.Errorf("%v", got)
 	}
-	if got[`devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-lost",type="pci",vf="0"}`] != 1 {
-		t.Error("the metrics omit the device of an orphaned attachment, which is still in use")
-	}
+	const lost = `devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-lost",type="pci",vf="0"}`
+	difftest.Same(t, "the device of an orphaned attachment, which is still in use", got[lost], 1.0)
 	text := difftest.Read(t, logged)
 	difftest.Same(t, "times that the log names the orphaned attachments: "+text, strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`), 1)
 }

@@ -43,6 +43,16 @@ func Contains(t testing.TB, text string, parts ...string) {
 	}
 }
 
+// Lacks fails the test for each part that the text contains.
+func Lacks(t testing.TB, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if strings.Contains(text, part) {
+			t.Errorf("%q in\n%s", part, text)
+		}
+	}
+}
+
 // Says fails the test unless err is an error whose text contains all parts.
 func Says(t testing.TB, err error, parts ...string) {
 	t.Helper()

@@ -63,10 +63,7 @@ func TestRDMADevicesAreInTheOrderOfInterfaces(t *testing.T) {
 
 	c := container()
 	c.Env = append(c.Env, "DEVINFO_RDMA_DEVICES=mine")
-	got = r.text(r.make(r.agent(), pod(), c))
-	if strings.Contains(got, "DEVINFO_RDMA_DEVICES") {
-		t.Errorf("the pod's own variable is replaced: %s", got)
-	}
+	difftest.Lacks(t, r.text(r.make(r.agent(), pod(), c)), "DEVINFO_RDMA_DEVICES") // the pod's own variable stays
 }
 
 // The author of a network may not enable device nodes. Only the node's settings may.
@@ -108,14 +105,17 @@ func TestPodWithoutAttachmentsGetsNothing(t *testing.T) {
 	r.attach("x", "another", "net2", "", func(e *journal.Entry) { e.File = foreign })
 	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write(foreign, []byte(vfInfo)))
 	onHost := pod()
-	onHost.Linux.Namespaces = nil
+	onHost.Linux.Namespaces = nil // the node's network namespace
 	for _, p := range []*api.PodSandbox{pod(), onHost} {
 		got, _, err := r.opened().CreateContainer(t.Context(), p, container())
 		if err != nil || got != nil || len(r.left()) != 0 {
 			t.Errorf("%s, %v, %q", r.text(got), err, r.left())
 		}
 	}
-	r.expect("nothing", "nothing")
+	onHost.Annotations["devinfo-cni.io/require"] = "net1"
+	_, _, err := r.opened().CreateContainer(t.Context(), onHost, container())
+	difftest.Says(t, err, "pod shop/web, container app: the pod has no interface net1 (it has none): correct the annotation devinfo-cni.io/require, or attach the network")
+	r.expect("nothing", "nothing", "rejected required")
 }
 
 func TestNamespaceOrAnnotationDisablesInjection(t *testing.T) {
@@ -141,9 +141,7 @@ func TestNamespaceOrAnnotationDisablesInjection(t *testing.T) {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.opened(), pod(test.annotation), container())
 		difftest.Same(t, fmt.Sprintf("%+v", test), r.decisions(), []string{test.want})
-		if strings.Contains(r.logged(), "annotation ignored") != strings.HasSuffix(test.annotation, "nein") {
-			t.Errorf("%+v: log: %s", test, r.logged())
-		}
+		difftest.Same(t, fmt.Sprintf("%+v: a warning", test), strings.Contains(r.logged(), "annotation ignored"), strings.HasSuffix(test.annotation, "nein"))
 	}
 }
 
@@ -232,20 +230,9 @@ func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 			difftest.Must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
 			r.node.StateDir = r.dir + "/state\x00"
 			_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
-			if (err != nil) != slices.Contains(policies, policy) {
-				t.Errorf("%q, %s: %v, %q", annotation, policy, err, r.decisions())
-			}
+			difftest.Same(t, fmt.Sprintf("%q, %s: %v, %q", annotation, policy, err, r.decisions()), err != nil, slices.Contains(policies, policy))
 		}
 	}
-}
-
-// A pod with hostNetwork uses the node's network namespace and has no network of its own.
-func TestRequireFailsForHostNetworkPod(t *testing.T) {
-	r := newRig(t)
-	onHost := pod("devinfo-cni.io/require=net1")
-	onHost.Linux.Namespaces = nil
-	_, _, err := r.opened().CreateContainer(t.Context(), onHost, container())
-	difftest.Says(t, err, "pod shop/web, container app: the pod has no interface net1 (it has none): correct the annotation devinfo-cni.io/require, or attach the network")
 }
 
 func TestBidirectionalMountWithholdsTheDirectory(t *testing.T) {
@@ -270,9 +257,7 @@ func TestSocketInVolumeIsNotWithheld(t *testing.T) {
 	c := container()
 	c.Mounts = []*api.Mount{{Source: switchDir, Destination: "/sockets", Type: "bind", Options: []string{"rbind", "rw"}}}
 	difftest.Contains(t, r.text(r.make(r.opened(), pod(), c)), "DEVINFO_NET1_SOCKET=/sockets/m.sock")
-	if strings.Contains(r.logged(), "not given") {
-		t.Errorf("log: %s", r.logged())
-	}
+	difftest.Lacks(t, r.logged(), "not given", "withheld")
 	r.make(r.agent(), pod(), container())
 	difftest.Contains(t, r.logged(), "level=WARN", "withheld from the container", "the socket "+switchDir+"/m.sock")
 	r.expect("injected", "withheld policy", "injected")
@@ -303,9 +288,7 @@ func TestDevicePluginVariableThatContradictsNetworksIsLogged(t *testing.T) {
 		r.attach("vdpa-net", sandbox, "net10", second)
 		r.make(a, pod(), c)
 		difftest.Same(t, test.env, r.decisions()[1:], append(test.want, "injected"))
-		if logged := r.logged(); strings.Contains(logged, "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4") != (test.want != nil) {
-			t.Errorf("%s: log: %s", test.env, logged)
-		}
+		difftest.Same(t, test.env+": the log has the networks", strings.Contains(r.logged(), "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4"), test.want != nil)
 		difftest.Must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
 		r.make(a, pod(), c)
 		if got := r.decisions(); got[len(got)-1] != "allowed file" || len(got) != 3+len(test.want) {
@@ -399,13 +382,9 @@ func TestMaliciousInterfaceNamesAreHarmless(t *testing.T) {
 	difftest.Equal(t, r.names(sandbox), want)
 	var all struct{ Interfaces []struct{ Interface string } }
 	difftest.Must(t, json.Unmarshal([]byte(r.staged(sandbox)["network-info.json"]), &all))
-	if len(all.Interfaces) != 7 {
-		t.Errorf("%+v", all)
-	}
+	difftest.Equal(t, len(all.Interfaces), 7)
 	for _, e := range got.GetEnv() {
-		if strings.Trim(e.Key, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
-			t.Errorf("variable %q", e.Key)
-		}
+		difftest.Same(t, "variable "+e.Key, strings.Trim(e.Key, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"), "")
 	}
 	difftest.Holds(t, r.options.StageDir, sandbox)
 }

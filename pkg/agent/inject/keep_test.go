@@ -220,16 +220,15 @@ func TestCopiesHaveTheConfiguredLabel(t *testing.T) {
 	r := newRig(t)
 	r.options.Label = "system_u:object_r:container_file_t:s0"
 	difftest.Must(t, os.MkdirAll(r.options.StageDir, 0o755))
-	if err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0); err != nil {
-		r.attach("sriov-net", sandbox, "net1", vfInfo)
-		r.make(r.agent(), pod(), container())
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0)
+	r.make(r.agent(), pod(), container())
+	if err != nil {
 		if !slices.Contains(r.decisions(), "allowed failed") || !strings.Contains(r.logged(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
 			t.Errorf("decided %q\n%s", r.decisions(), r.logged())
 		}
 		t.Skipf("security.selinux cannot be set by this user: %v", err)
 	}
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	r.make(r.agent(), pod(), container())
 	for _, path := range []string{"", "/devinfo", "/devinfo/net1.json", "/devinfo/network-info.json"} {
 		label := make([]byte, 100)
 		n, err := unix.Lgetxattr(r.options.StageDir+"/"+sandbox+path, "security.selinux", label)
@@ -258,9 +257,8 @@ func TestDecisionComesBeforeTheDeadline(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				if _, _, err := r.agent().CreateContainer(ctx, pod("devinfo-cni.io/require=net1"), container()); err == nil {
-					t.Error("a pod with requirements is not rejected")
-				}
+				_, _, err := r.agent().CreateContainer(ctx, pod("devinfo-cni.io/require=net1"), container())
+				difftest.Says(t, err, "no decision before the container runtime's deadline")
 				r.make(r.agent(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
 				close(hang)
 			})
@@ -316,9 +314,7 @@ func TestSandboxUnknownToTheRuntimeIsOrphaned(t *testing.T) {
 	a := r.opened()
 	attached := time.Now()
 	r.make(a, &api.PodSandbox{Id: "early"}, container())
-	if a.Orphaned("lost", attached) {
-		t.Error("orphaned before the runtime has connected")
-	}
+	difftest.Same(t, "orphaned before the runtime has connected", a.Orphaned("lost", attached), false)
 	_, err := a.Synchronize(t.Context(), []*api.PodSandbox{{Id: "listed"}}, nil)
 	difftest.Must(t, err)
 	r.make(a, &api.PodSandbox{Id: "made"}, container())

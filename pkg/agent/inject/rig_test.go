@@ -251,15 +251,12 @@ func (n containerRuntime) run() (stop func()) {
 	r.mu.Lock()
 	r.calls = nil
 	r.mu.Unlock()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			if err := <-done; err != nil {
-				r.t.Errorf("Run: %v", err)
-			}
-		})
-	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("Run: %v", err)
+		}
+	})
 	r.t.Cleanup(stop)
 	return stop
 }
