@@ -52,9 +52,7 @@ func TestInventoryPrintsNoRawTexts(t *testing.T) {
 				cmd.SetArgs([]string{"inventory", "--config", file, "--capture", name, "-o", format})
 				err := commandline.Run(cmd)
 				clierr.Report(&out, "cni-dra-driver", true, err)
-				if raw := difftest.Raw(out.String()); raw != "" {
-					t.Errorf("-o %q, %q: %q in %q", format, rules, raw, out.String())
-				}
+				difftest.NotRaw(t, "-o "+format+", "+rules, out.String())
 			}
 		}
 	}
@@ -140,9 +138,7 @@ func TestClearDropsOnlyUndeletedAttachments(t *testing.T) {
 	err = cmd.Execute()
 	difftest.Says(t, err, `claim UID "u2"`, "../u1")
 	difftest.Equal(t, out.String(), "claim ns/claim, pod ns/pod: interface net1 in network net, device n1/cni-3: cleared\n")
-	if !store.IsCleared("u1", &at) {
-		t.Error("the agent is not told")
-	}
+	difftest.Same(t, "the agent is told", store.IsCleared("u1", &at), true)
 	t.Setenv(state.DirVariable, filepath.Join(plugins, driver, "state"))
 	out.Reset()
 	cmd.SetArgs([]string{"clear", "u1"})
@@ -151,7 +147,5 @@ func TestClearDropsOnlyUndeletedAttachments(t *testing.T) {
 	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
 	difftest.Says(t, cmd.Execute(), "give --kubelet-plugins-dir")
 	at.Sandbox = "s2"
-	if store.IsCleared("u1", &at) {
-		t.Error("it is told of another one")
-	}
+	difftest.Same(t, "it is told of another one", store.IsCleared("u1", &at), false)
 }

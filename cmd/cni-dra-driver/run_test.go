@@ -253,9 +253,7 @@ func TestUninstallServesClaimsUntilNoneIsOnRecord(t *testing.T) {
 	}}), records.Close())
 	const uses = "claims are on record, 1 in all: delete their pods while the driver runs: pod ns/web (claim ns/net)"
 	difftest.Says(t, run(t.Context(), o, slog.New(slog.DiscardHandler)), "--uninstall: "+uses+"; or give --force")
-	if gone() {
-		t.Error("a refused removal withdraws the offer")
-	}
+	difftest.Same(t, "a refused removal withdraws the offer", gone(), false)
 
 	o.keepRunning = true
 	end := started(t, o)

@@ -12,14 +12,9 @@ import (
 // The test uses files as namespaces, because device and inode identify both.
 func TestGateAdmitsOnlyContainersOfItsPod(t *testing.T) {
 	dir := t.TempDir()
-	make := func(name string) string {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		difftest.Write(t, path, "", 0o644)
-		return path
-	}
-	other := make("netns/other")
-	pod := make("netns/pod")
+	other, pod := filepath.Join(dir, "netns/other"), filepath.Join(dir, "netns/pod")
+	difftest.Write(t, other, "", 0o644)
+	difftest.Write(t, pod, "", 0o644)
 	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "proc/7/ns"), 0o755), os.Link(pod, filepath.Join(dir, "proc/7/ns/net")))
 	const state = `{"ociVersion":"1.0.2","id":"c1","annotations":{"pid":"8"},"pid":7,"status":"creating"}`
 	annotated := func(annotations string) string { return `{"pid":7,"annotations":{` + annotations + `}}` }

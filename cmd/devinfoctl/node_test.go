@@ -216,12 +216,7 @@ func someoneElsesNetns(t *testing.T) string {
 		t.Skipf("no namespaces: %v", err)
 	}
 	difftest.Must(t, err)
-	t.Cleanup(func() {
-		stdin.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { difftest.Must(t, stdin.Close(), cmd.Wait()) })
 	return fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)
 }
 

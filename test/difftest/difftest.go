@@ -195,12 +195,12 @@ func ProcessorTime(t testing.TB) time.Duration {
 // characters that change the writing direction or the line.
 const Unprintable = "\x1b[31m\x07\u009b31m\u202e\u2066\u200f\u2028\u0085\x7f"
 
-// Raw returns the first character of an output that must not reach a terminal; "" = none.
-func Raw(output string) string {
+// NotRaw fails the test if the output of a command has a character that must not reach a terminal.
+func NotRaw(t testing.TB, command, output string) {
+	t.Helper()
 	for _, r := range output {
 		if !unicode.IsPrint(r) && r != '\n' && r != '\t' {
-			return string(r)
+			t.Errorf("%q prints %q in %q", command, r, output)
 		}
 	}
-	return ""
 }

@@ -53,9 +53,7 @@ func TestSilentSwitchIsOneWarning(t *testing.T) {
 }
 
 func TestHostWithoutDevicesPrintsMessage(t *testing.T) {
-	if got := tree(t, hostdev.Host{Sys: sysfs.New(fstest.MapFS{})}); got != "no network device\n" {
-		t.Errorf("%q", got)
-	}
+	difftest.Equal(t, tree(t, hostdev.Host{Sys: sysfs.New(fstest.MapFS{})}), "no network device\n")
 }
 
 func TestContainerIDsAreShortened(t *testing.T) {

@@ -199,9 +199,7 @@ func validateFindsWhatADDRefuses(t *testing.T, said *messages) {
 				if title := name + ", " + form.name; !form.multus || strings.HasPrefix(name, "alone") || name == "chained" {
 					said.add(title, strings.NewReplacer(n.bin, "CNI_PATH", n.state, "STATE"), "ADD", refused, "validate", foundIn(report))
 				}
-				if len(refused) > 0 != (report.Errors() > 0) {
-					t.Errorf("ADD refuses: %s\nvalidate finds: %v", slices.Concat(refused), report.Findings)
-				}
+				difftest.Same(t, fmt.Sprintf("ADD refuses: %s\nvalidate finds: %v\n", refused, report.Findings), report.Errors() > 0, len(refused) > 0)
 			})
 		}
 	}
