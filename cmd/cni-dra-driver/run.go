@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
@@ -223,13 +223,10 @@ func (o *options) checkMounts(dir string) error {
 		return nil
 	}
 	sees, err := link.SeesMounts(dir)
-	if errors.Is(err, fs.ErrNotExist) { // this runtime uses a different directory, which RunPodSandbox checks
-		return nil
-	}
 	if err == nil && !sees {
 		err = fmt.Errorf("%s: the container does not see the network namespaces that the runtime mounts there: mount the directory with mountPropagation: HostToContainer", dir)
 	}
-	return err
+	return atomicfile.UnlessGone(err) // a runtime that uses a different directory is checked by RunPodSandbox
 }
 
 // errUnused ends a driver that is to be uninstalled.

@@ -78,10 +78,9 @@ func (c container) isIn(netns, proc string) error {
 func (c container) isOf(pod string) error {
 	known := false
 	for _, key := range []string{"io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"} { // of containerd, and of CRI-O
-		if uid, has := c.Annotations[key]; has && uid != pod {
+		uid, has := c.Annotations[key]
+		if known = known || has; has && uid != pod {
 			return errors.New(", not by the pod of this container: " + remedy)
-		} else if has {
-			known = true
 		}
 	}
 	if !known {

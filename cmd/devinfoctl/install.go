@@ -92,10 +92,9 @@ func (t *tool) newer(than int) ([]string, error) {
 	j := journal.Open(node.StateDir, "")
 	// The default directory may be missing, because nothing was attached on this node yet.
 	if node.StateDir != config.DefaultNode().StateDir {
-		err = j.EnsureDir()
-	}
-	if err != nil {
-		return nil, err
+		if err := j.EnsureDir(); err != nil {
+			return nil, err
+		}
 	}
 	return j.Newer(than)
 }
