@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/devinfo/store"
@@ -70,7 +71,7 @@ func (p *Plugin) parse(args *Args) (*Call, error) {
 			return nil, problem
 		}
 	}
-	if !journal.IsIdentifier(cfg.Name) {
+	if utils.ValidateNetworkName(cfg.Name) != nil {
 		return nil, failure.New(failure.Config, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
 			`set the key "name", spelled in lower case`)
 	}

@@ -14,7 +14,6 @@ import (
 
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
-	"devinfo-cni.io/pkg/core/journal"
 )
 
 // versions are the CNI versions that the plugin supports.
@@ -122,7 +121,7 @@ func checkEnvironment(getenv func(string) string, required []string) error {
 		switch {
 		case value == "":
 			missing = append(missing, name)
-		case name == "CNI_CONTAINERID" && !journal.IsIdentifier(value):
+		case name == "CNI_CONTAINERID" && utils.ValidateContainerID(value) != nil:
 			return fmt.Errorf("CNI_CONTAINERID %q: must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", value)
 		case name == "CNI_IFNAME" && utils.ValidateInterfaceName(value) != nil:
 			return fmt.Errorf("CNI_IFNAME %q: not a valid interface name: must have at most 15 bytes, no slash, colon or blank, and not be \".\" or \"..\"", value)

@@ -45,7 +45,7 @@ func (k Key) Check() error {
 // entry returns the name of the entry's file, or an error if a file cannot have that name. The interface name
 // must be UTF-8 because the entry is JSON.
 func (k Key) entry() (string, error) {
-	if !IsIdentifier(k.Network) || !IsIdentifier(k.ContainerID) || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
+	if utils.ValidateNetworkName(k.Network) != nil || utils.ValidateContainerID(k.ContainerID) != nil || k.IfName == "" || strings.ContainsAny(k.IfName, "/\x00") {
 		return "", fmt.Errorf("attachment %q: must be network/containerID/ifName; the network and the container ID consist of "+
 			"letters, digits, '_', '.' and '-' and begin with a letter or digit; the interface name has no slash", k)
 	}
@@ -74,9 +74,6 @@ func parseKey(entry string) (Key, bool) {
 	_, err := k.entry()
 	return k, err == nil
 }
-
-// IsIdentifier reports whether s is a valid network name or container ID in CNI: ^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$.
-func IsIdentifier(s string) bool { return utils.ValidateNetworkName(s) == nil }
 
 // Format is the format of the entries and claims that this build writes. It grows when an older build would
 // misread a newer record.

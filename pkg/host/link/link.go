@@ -180,6 +180,7 @@ func attributes(message []byte, header int) (list []attribute, err error) {
 	if len(message) < header {
 		return nil, fmt.Errorf("netlink message of %d bytes: %w", len(message), syscall.EBADMSG)
 	}
+	list = make([]attribute, 0, len(message)/24) // of a usual size
 	for rest := message[header:]; len(rest) > 0; {
 		if len(rest) < unix.SizeofRtAttr {
 			return nil, fmt.Errorf("%d bytes after the last netlink attribute: %w", len(rest), syscall.EBADMSG)
