@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,7 +12,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/ctl/commandline"
@@ -127,8 +127,11 @@ func (o *options) check(flags *pflag.FlagSet) error {
 // checkHost returns an error if a directory or program of the host is missing. The driver creates that of CDI specs.
 func (o *options) checkHost(cdi string) error {
 	const kubelet = "name the kubelet's directory; in a container it must be mounted at the same path"
-	return errors.Join(
-		atomicfile.UnlessGone(commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")),
+	specs := commandline.Dir("cdi-dir", cdi, "name the directory where the container runtime looks for CDI specs")
+	if errors.Is(specs, fs.ErrNotExist) {
+		specs = nil
+	}
+	return errors.Join(specs,
 		commandline.Dir("cni-bin-dir", filepath.Join(o.hostRoot, o.cniBinDir), "name the directory of the CNI plugins, as the host sees it"),
 		commandline.Dir("host-root", o.hostRoot, "name the directory where the host's root is mounted, or omit the flag outside a container"),
 		commandline.Dir("kubelet-plugins-dir", o.pluginsDir, kubelet), commandline.Dir("kubelet-registrar-dir", o.registrarDir, kubelet),

@@ -46,10 +46,13 @@ func gcCommand(t *tool) *cobra.Command {
   devinfoctl gc --yes
   devinfoctl gc --yes --cni-path /opt/cni/bin:/usr/lib/cni
   devinfoctl gc --claim 0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01 --yes`,
-		RunE: t.onHost(func(cmd *cobra.Command, h *host, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if dryRun == yes {
 				return clierr.Misuse("give --dry-run to see what would be removed, or --yes to remove it", "gc: one of --dry-run and --yes is needed")
 			}
+			return nil
+		},
+		RunE: t.onHost(func(cmd *cobra.Command, h *host, _ []string) error {
 			if yes && h.captured != "" {
 				return clierr.Misuse("leave --capture out, and run it on the node itself", "gc --yes: %s is a capture and cannot be changed", h.captured)
 			}

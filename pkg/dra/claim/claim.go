@@ -198,7 +198,7 @@ func (r *records) load() error {
 	for _, p := range problems {
 		r.table.problems[p.UID] = p
 		r.log.Error("unreadable claim record; the networks and devices of the claim stay attached until an administrator detaches them",
-			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside)
+			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside, "remedy", "detach them, remove the file setAside and restart the driver")
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/state"
@@ -49,7 +50,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	var s survey
 	if n.Inventory != nil {
 		var err error
-		if s, err = n.surveyFor(ctx, unknown); err != nil {
+		if s, err = n.surveyFor(ctx, claim.UID, unknown); err != nil {
 			return own, fmt.Errorf("the node's devices: %w", err)
 		}
 	}
@@ -77,7 +78,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 // surveyFor returns the last survey if it still offers all the devices. Otherwise it surveys the node. The last survey
 // is at most [inventory.Times.Poll] old, and a new survey of a thousand VFs takes longer than the rest of Prepare. For
 // an exclusive device, surveyFor returns an error while the devices allocated outside DRA are unknown.
-func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
+func (n *Node) surveyFor(ctx context.Context, claim types.UID, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
 	s := *n.last.Load()
 	now := inventory.DecideInput{Ours: inventory.Published{}}
 	for name, at := range n.held() {
@@ -92,7 +93,7 @@ func (n *Node) surveyFor(ctx context.Context, results []resourceapi.DeviceReques
 		return s, nil
 	}
 	var unknown, err error
-	if now.Others, now.Sharers, unknown = n.others(ctx); some(refused) {
+	if now.Others, now.Sharers, unknown = n.others(ctx, claim); some(refused) {
 		s, err = n.survey(now.Others, now.Sharers, unknown)
 	}
 	if err == nil && some(exclusive) {

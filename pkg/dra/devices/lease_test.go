@@ -184,6 +184,24 @@ func TestDELIsNotRetriedWhileClaimWithoutNetworkHasDevice(t *testing.T) {
 	})
 }
 
+// The lease of a claim whose record is damaged keeps other claims out, but not the claim itself.
+func TestClaimWithDamagedRecordHasItsDeviceAgain(t *testing.T) {
+	dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+		r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
+		r.Offer("mlx5-switchdev", "devices: [{pciAddresses: ['0000:03:00.2'], sharing: exclusive}]")
+		r.Start()
+		claim := dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`))
+		r.Prepare(claim)
+		difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
+		r.Stop()
+		difftest.Must(t, os.WriteFile(filepath.Join(r.Options.StateDir, "u1.json"), []byte(`{"sch`), 0o600))
+		r.Start()
+		r.PrepareFails(dratest.DeviceClaim("u2", dratest.VF0, dratest.Network(`{"type":"sriov"}`)), "claim ns/claim-u1 has it")
+		r.Prepare(claim)
+		difftest.Must(t, r.RunPod(r.Sandbox("s2", "pod")))
+	})(t)
+}
+
 // The offer, Prepare and the start of a sandbox agree about a device while a pod of Multus, or a claim whose record cannot
 // be read, has it or a related device, alone or shared. The ports of a function have one lease, because they share its RDMA
 // devices and device nodes.

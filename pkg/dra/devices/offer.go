@@ -10,6 +10,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
@@ -36,7 +37,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	if n.Inventory == nil {
 		return nil, true
 	}
-	others, sharers, unknown := n.others(ctx)
+	others, sharers, unknown := n.others(ctx, "")
 	if ctx.Err() != nil { // the answer of Others may be incomplete
 		return nil, false
 	}
@@ -174,15 +175,16 @@ func (n *Node) note(s *survey) {
 }
 
 // others returns the devices that were allocated outside DRA, to one pod or shared: see [inventory.DecideInput]. A claim
-// without a readable record counts as outside DRA. If others returns an error, the devices may be incomplete.
-func (n *Node) others(ctx context.Context) (alone, shared map[string]string, unknown error) {
+// without a readable record counts as outside DRA, except the claim that is being prepared ("" = none), which may have
+// its devices again. If others returns an error, the devices may be incomplete.
+func (n *Node) others(ctx context.Context, prepared types.UID) (alone, shared map[string]string, unknown error) {
 	given, unknown := n.Inventory.Others(ctx)
 	alone, shared = map[string]string{}, map[string]string{}
 	maps.Copy(alone, given)
 	if n.Journal == nil {
 		return alone, shared, unknown
 	}
-	onRecord := map[string]bool{}
+	onRecord := map[string]bool{string(prepared): true}
 	for _, h := range n.claims.Holders() {
 		onRecord[h.Claim] = true
 	}
