@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/pkg/core/journal"
@@ -33,8 +34,13 @@ func (r *Rig) CallNames() (list []string) {
 	return list
 }
 
-// Files returns the names of the files in a directory of the rig.
-func (r *Rig) Files(dir string) (names []string) {
+// Files returns the names of the files in a directory of the rig, without the temporary files of writers that are at work
+// or were killed.
+func (r *Rig) Files(dir string) []string {
+	return slices.DeleteFunc(r.allFiles(dir), func(name string) bool { return strings.HasPrefix(name, ".") })
+}
+
+func (r *Rig) allFiles(dir string) (names []string) {
 	entries, _ := os.ReadDir(filepath.Join(r.Dir, dir))
 	for _, e := range entries {
 		if e.Name() != "lock" {
@@ -52,11 +58,11 @@ func (r *Rig) ExpectFiles(dir string, n int) {
 	}
 }
 
-// ExpectNothing checks that the plugins and the agent have left no files.
+// ExpectNothing checks that the plugins and the agent have left no files, not even temporary ones.
 func (r *Rig) ExpectNothing() {
 	r.T.Helper()
 	for _, dir := range []string{"there", "state", "cdi", "info", "dp", "cache"} {
-		r.ExpectFiles(dir, 0)
+		difftest.Same(r.T, dir, r.allFiles(dir), []string(nil))
 	}
 }
 
