@@ -196,9 +196,13 @@ func TestClaimWithDamagedRecordHasItsDeviceAgain(t *testing.T) {
 		r.Stop()
 		difftest.Must(t, os.WriteFile(filepath.Join(r.Options.StateDir, "u1.json"), []byte(`{"sch`), 0o600))
 		r.Start()
-		r.PrepareFails(dratest.DeviceClaim("u2", dratest.VF0, dratest.Network(`{"type":"sriov"}`)), "claim ns/claim-u1 has it")
+		other := dratest.DeviceClaim("u2", dratest.VF0, dratest.Network(`{"type":"sriov"}`))
+		r.PrepareFails(other, "claim ns/claim-u1 has it")
 		r.Prepare(claim)
 		difftest.Must(t, r.RunPod(r.Sandbox("s2", "pod")))
+		r.EndPod(r.Sandbox("s2", "pod"))
+		r.Unprepare("u1")
+		r.Prepare(other)
 	})(t)
 }
 
