@@ -206,6 +206,15 @@ type Identity struct {
 	ID   string `json:"id"`   // PCI address, vDPA device or socket path
 }
 
+// encode returns an entry's record. It changes only the white space of embedded JSON.
+func encode(e *Entry) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(e)
+	return b.Bytes(), err
+}
+
 // decode parses an entry. If a newer build wrote it, decode returns a [*FormatError], even if that build has
 // changed the type of a key.
 func decode(data []byte) (*Entry, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +14,9 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// FuzzDecode checks that encode writes what encoding/json writes, that decode is its inverse, and that decode reports
-// such.
+// FuzzDecode checks that decode is the inverse of encode, and that it reports an entry of a newer build.
 func FuzzDecode(f *testing.F) {
-	data, err := encoded(Complete())
+	data, err := encode(Complete())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -38,33 +36,23 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		written, err := encoded(e)
-		var library bytes.Buffer
-		b := json.NewEncoder(&library)
-		b.SetEscapeHTML(false)
-		difftest.Must(t, err, b.Encode(e))
-		difftest.Equal(t, string(written)+"\n", library.String())
+		written, err := encode(e)
+		difftest.Must(t, err)
 		again, err := decode(written)
 		if err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}
-		if rewritten, err := encoded(again); err != nil || !bytes.Equal(rewritten, written) {
+		if rewritten, err := encode(again); err != nil || !bytes.Equal(rewritten, written) {
 			t.Errorf("%v\n%swas\n%s", err, rewritten, written)
 		}
 		e.Format = Format + 1
-		if written, err = encoded(e); err != nil {
+		if written, err = encode(e); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := decode(written); !errors.As(err, &newer) || newer.Format != Format+1 {
 			t.Errorf("%s: %v", written, err)
 		}
 	})
-}
-
-func encoded(e *Entry) ([]byte, error) {
-	var b bytes.Buffer
-	err := encode(&b, reflect.ValueOf(e).Elem())
-	return b.Bytes(), err
 }
 
 // isNewer reports whether data has a newer format. It parses no other key, and returns false if "format" occurs

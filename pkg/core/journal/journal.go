@@ -23,7 +23,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"syscall"
 	"time"
@@ -174,11 +173,11 @@ func (j *Journal) Record(e, former *Entry) error {
 	if err != nil {
 		return err
 	}
-	var data bytes.Buffer
-	if err := encode(&data, reflect.ValueOf(e).Elem()); err != nil {
+	data, err := encode(e)
+	if err != nil {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	return j.alone(func() error { return j.replace(e, former, by, data.Bytes()) })
+	return j.alone(func() error { return j.replace(e, former, by, data) })
 }
 
 // replace writes e's record over that of former, and exchanges their leases. The caller must hold the lock of all
