@@ -49,7 +49,7 @@ func (a *adjustment) withhold(cause Withheld, what, why, remedy string) {
 
 // grants adds what package grant allows for the attachments of a sandbox.
 func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
-	by := grant.Granter{Sys: p.Finder.Sys, Nodes: grant.NodesBelow(p.HostRoot), Settings: settings, Pod: of, Unrequested: true}
+	by := grant.Granter{Sys: p.Finder.Sys, Nodes: grant.NodesBelow(p.HostRoot), Settings: settings, Pod: of}
 	for _, n := range nics {
 		if n.info == nil || !settings.InjectDeviceNodes && !discovery.IsSocket(n.info.Type) {
 			continue

@@ -35,18 +35,19 @@ func (o *offer) function(p *devinfo.PCI) error {
 		return nil
 	}
 	device := "the PCI function " + address.String()
-	allowed, named, err := o.allowsFunction(device, fn)
+	name, id := address.String(), sysfs.ID("pci", address.String())
+	if o.found.SF != "" {
+		name, id = o.found.SF, sysfs.ID("auxiliary", o.found.SF)
+	}
+	verbsOnly := !onVFIO && p.VhostNet == ""
+	allowed, named, err := o.allowsFunction(device, fn, verbsOnly && name == o.Claimed)
 	if err != nil || !allowed {
 		return err
 	}
-	if o.Unrequested && !named {
+	if !named {
 		rdma = slices.DeleteFunc(rdma, func(node string) bool { // device nodes of subnet managers, which control the whole fabric
 			return strings.HasPrefix(node, "umad") || strings.HasPrefix(node, "issm")
 		})
-	}
-	id := sysfs.ID("pci", address.String())
-	if o.found.SF != "" {
-		id = sysfs.ID("auxiliary", o.found.SF)
 	}
 	if !o.leased(device, id) {
 		return nil
@@ -80,9 +81,9 @@ func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
 }
 
 // allowsFunction reports whether the device belongs to the pod or is in allowedDevices, and refuses it
-// otherwise. The address of a PF in allowedDevices covers its VFs. It does not cover the PF itself while it has
-// VFs, because the holder of the PF controls them.
-func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named bool, err error) {
+// otherwise. The address of a PF in allowedDevices covers its VFs. Neither it nor a claim covers the PF itself while it
+// has VFs, because the holder of the PF controls them.
+func (o *offer) allowsFunction(device string, fn sysfs.Function, claimed bool) (allowed, named bool, err error) {
 	vfs, _, _, err := o.Sys.VFs(fn)
 	if err != nil {
 		return false, false, err
@@ -92,12 +93,12 @@ func (o *offer) allowsFunction(device string, fn sysfs.Function) (allowed, named
 		names = append(names, fn.PF.String())
 	}
 	if vfs > 0 && o.found.SF == "" {
-		device, names = device+", a PF with VFs", nil
+		device, names, claimed = device+", a PF with VFs", nil, false
 	}
 	if alone, err := o.alone(device, fn); err != nil || !alone {
 		return false, false, err
 	}
-	return o.allows(device, names...), o.named(names...), nil
+	return o.allows(device, claimed, names...), o.named(names...), nil
 }
 
 // alone refuses a function that has another port, or may have one, because its device nodes reach all its ports. The
@@ -129,14 +130,14 @@ func (o *offer) named(names ...string) bool {
 	return slices.ContainsFunc(o.Settings.AllowedDevices, func(d string) bool { return slices.Contains(names, strings.ToLower(d)) })
 }
 
-// allows refuses the device unless it is the pod's interface, or allowedDevices contains one of its names or "*".
-func (o *offer) allows(device string, names ...string) bool {
+// allows refuses the device unless it is the pod's interface, claimed, or allowedDevices contains one of its names or "*".
+func (o *offer) allows(device string, claimed bool, names ...string) bool {
 	if o.found.Shared {
 		o.refuse(device, "other interfaces use it too", withoutOthers)
 		return false
 	}
 	names = append(names, "*")
-	if o.found.IsInterface || o.named(names...) {
+	if o.found.IsInterface || claimed || o.named(names...) {
 		return true
 	}
 	o.refuse(device, "it has no interface in the pod's network namespace, and the node setting allowedDevices does not contain it",
@@ -196,7 +197,7 @@ func (o *offer) vdpa(d *devinfo.VDPA) error {
 			names = append(names, fn.PF.String())
 		}
 	}
-	if device := "the vDPA device " + v.Name; o.allows(device, names...) && o.leased(device, sysfs.ID("vdpa", v.Name)) {
+	if device := "the vDPA device " + v.Name; o.allows(device, false, names...) && o.leased(device, sysfs.ID("vdpa", v.Name)) {
 		o.addAll(device, "load the module vhost_vdpa", []string{v.Vhost}, "/dev/")
 	}
 	return nil

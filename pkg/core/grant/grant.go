@@ -1,9 +1,10 @@
 // Package grant decides which device nodes and host directories a container may have for its network attachment.
 //
 // The author of a NetworkAttachmentDefinition can declare any device and any path, so the package does not
-// trust the device nodes in the device information. It finds device nodes in /sys, and grants them
-// only if their device is the attachment's own interface or the node's settings allow it. It grants a directory
-// only if the node's settings allow it and its name contains the ID of the pod.
+// trust the device nodes in the device information. It finds device nodes in /sys, and grants them only if their
+// device is the attachment's own interface or the node's settings allow it. For the verbs of an RDMA device a claim for
+// it is enough; the device nodes of subnet managers, umad and issm, need a setting that names the device or its PF. The
+// package grants a directory only if the node's settings allow it and its name contains the ID of the pod.
 package grant
 
 import (
@@ -107,9 +108,9 @@ type Granter struct {
 	// Leased reports whether the pod has an exclusive lease of a device: a sysfs.Object.ID or an ID such
 	// as "iommu-15". nil = the caller will take leases of the granted devices.
 	Leased func(id string) bool
-	// Unrequested is true if the container did not request the device by its CDI name. The device nodes of
-	// subnet managers, umad and issm, are then granted only if AllowedDevices names the device.
-	Unrequested bool
+	// Claimed is the PCI address or auxiliary device that a resource claim allocates to the pod alone; "" = none. The claim is a request for the device nodes of RDMA verbs, uverbs and rdma_cm, also without an interface in
+	// the pod. It is none for any other device node.
+	Claimed string
 }
 
 // For returns the grant for a device that a Finder has found. info is the description from the Finder, or one

@@ -103,24 +103,19 @@ func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
 	}
 }
 
-// A process with umad or issm can manage the fabric. A container requests a CDI device explicitly; injection
-// is unrequested.
+// A process with umad or issm can manage the fabric.
 func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
 	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
 	h, err := capturefile.Parse([]byte(difftest.Read(t, "../../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
 	difftest.Must(t, err)
 	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
 	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
-	for what, test := range map[string]struct {
-		unrequested bool
-		devices     []string
-		want        []string
-	}{
-		"by CDI": {false, nil, with}, "own": {true, nil, append(uverbs, cm)}, "any": {true, []string{"*"}, append(uverbs, cm)}, "another": {true, []string{"0000:3b:00.2"}, append(uverbs, cm)},
-		"named": {true, []string{"0000:3B:00.3"}, with}, "its PF is": {true, []string{"0000:3b:00.0"}, with},
+	for what, test := range map[string]struct{ devices, want []string }{
+		"own": {nil, append(uverbs, cm)}, "any": {[]string{"*"}, append(uverbs, cm)}, "another": {[]string{"0000:3b:00.2"}, append(uverbs, cm)},
+		"named": {[]string{"0000:3B:00.3"}, with}, "its PF is": {[]string{"0000:3b:00.0"}, with},
 	} {
 		g := grant.Granter{
-			Sys: sysfs.New(h.Sys()), Settings: config.Node{AllowedDevices: test.devices}, Unrequested: test.unrequested,
+			Sys: sysfs.New(h.Sys()), Settings: config.Node{AllowedDevices: test.devices},
 			Nodes: nodes("infiniband/uverbs3", "infiniband/uverbs4", "infiniband/umad3", "infiniband/issm3", "infiniband/rdma_cm"),
 		}
 		expect(t, what, g, function("0000:3b:00.3"), own, test.want...)

@@ -261,6 +261,9 @@ func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.In
 	}
 	g := *n.Granter
 	g.Pod = identity(at)
+	if at.NodeDevice != nil && !at.NodeDevice.Shared() {
+		g.Claimed = leaseID(at)
+	}
 	given, err := g.ForInterface(n.Finder, at.Netns, at.IfName, info)
 	if err == nil {
 		err = n.Leases.leaseGroup(record, at, given.IOMMUGroup)
