@@ -33,7 +33,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
-	memory := podresources.Memory{Socket: socket}
+	memory := podresources.Memory{Socket: socket, Driver: driver}
 	return &devices.Inventory{
 		Rules: rules, File: o.devices, Events: link.Events, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
@@ -48,7 +48,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 			all, failed := journal.LockedBySRIOV(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
 			given, err := memory.Ask(ctx)
 			if err != nil {
-				err = fmt.Errorf("--pod-resources-socket: %s: cannot list the devices that device plugins have allocated: %w", socket, err)
+				err = fmt.Errorf("--pod-resources-socket: %s: cannot list the devices of pods: %w", socket, err)
 			}
 			maps.Copy(all, given)
 			return all, errors.Join(err, failed)

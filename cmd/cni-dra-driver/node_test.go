@@ -36,8 +36,18 @@ func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest
 		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 	}
 	devices := []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}
+	claim := func(driver, device string, cdi ...string) *podresourcesapi.DynamicResource {
+		from := &podresourcesapi.ClaimResource{DriverName: driver, PoolName: "node", DeviceName: device}
+		for _, name := range cdi {
+			from.CdiDevices = append(from.CdiDevices, &podresourcesapi.CDIDevice{Name: name})
+		}
+		return &podresourcesapi.DynamicResource{ClaimNamespace: "ns", ClaimName: "c", ClaimResources: []*podresourcesapi.ClaimResource{from}}
+	}
 	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
-		Namespace: "ns", Name: "pod", Containers: []*podresourcesapi.ContainerResources{{Devices: devices}},
+		Namespace: "ns", Name: "pod", Containers: []*podresourcesapi.ContainerResources{{Devices: devices, DynamicResources: []*podresourcesapi.DynamicResource{
+			claim("sriov.example.com", "0000-03-00-7"), claim("vf.example.com", "vf-10000-3b-00-2-x"), claim("nic.example.com", "eth3", "example.com/nic=pci-0000:05:00.1"),
+			claim("gpu.example.com", "gpu-0", "example.com/gpu=uuid-00001234-03-00-1f"), claim(driver, "pci-0000-03-00-6"),
+		}}},
 	}}}, nil
 }
 
@@ -74,7 +84,10 @@ func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 	t.Cleanup(server.Stop)
 	got, err := offered.Others(t.Context())
 	difftest.Must(t, err)
-	difftest.Equal(t, got, map[string]string{"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked})
+	difftest.Equal(t, got, map[string]string{
+		"0000:03:00.4": "pod ns/pod has it from device plugin example.com/vf", "0000:03:00.5": locked, "0000:03:00.7": "pod ns/pod has it from DRA driver sriov.example.com",
+		"10000:3b:00.2": "pod ns/pod has it from DRA driver vf.example.com", "0000:05:00.1": "pod ns/pod has it from DRA driver nic.example.com",
+	})
 	for device, want := range map[string]bool{"0000:03:00.4": true, "0000:03:00.5": true, "0000:03:00.6": false} {
 		if got, err := podresources.Advertised(t.Context(), socket, "example.com/vf", device); got != want || err != nil {
 			t.Errorf("a plugin offers %s: %v, %v; want %v", device, got, err, want)
@@ -84,7 +97,7 @@ func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 	difftest.Write(t, socket, "", 0o600)
 	got, err = offered.Others(t.Context())
 	difftest.Says(t, err, "--pod-resources-socket") // the kubelet does not answer
-	difftest.Equal(t, len(got), 2)
+	difftest.Equal(t, len(got), 5)
 }
 
 // The capture is read each time, because users change it while they try rules.

@@ -1,4 +1,4 @@
-// Package podresources lists the devices that device plugins have allocated to the pods of a node, as the
+// Package podresources lists the devices that device plugins and claims have given to the pods of a node, as the
 // kubelet's PodResources API reports them.
 package podresources
 
@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,9 +25,18 @@ type Given struct {
 	Device   string `json:"device"`   // the plugin's ID; for SR-IOV the PCI address
 }
 
+// Claimed is a device that a resource claim has given to a pod. DRA does not say which device of the kernel it is, but
+// drivers of PCI devices name it so that people can tell.
+type Claimed struct {
+	Pod    string   // namespace/name
+	Driver string   // "gpu.example.com"
+	PCI    []string // PCI addresses in the names of the device and of its CDI devices
+}
+
 type Answer struct {
-	Pods  int // number of pods, with and without devices
-	Given []Given
+	Pods    int // number of pods, with and without devices
+	Given   []Given
+	Claimed []Claimed
 }
 
 const timeout = 10 * time.Second
@@ -68,15 +79,38 @@ func Ask(ctx context.Context, socket string) (a Answer, err error) {
 					a.Given = append(a.Given, Given{p.GetNamespace() + "/" + p.GetName(), d.GetResourceName(), id})
 				}
 			}
+			for _, claim := range c.GetDynamicResources() {
+				for _, d := range claim.GetClaimResources() {
+					a.Claimed = append(a.Claimed, Claimed{p.GetNamespace() + "/" + p.GetName(), d.GetDriverName(), addressesOf(d)})
+				}
+			}
 		}
 	}
 	return a, err
+}
+
+// address matches a PCI address in a name. Names of devices are DNS labels, so drivers write it with dashes.
+var address = regexp.MustCompile(`(?:^|[^0-9a-f])([0-9a-f]{4,8})[:-]([0-9a-f]{2})[:-]([01][0-9a-f])[.-]([0-7])(?:$|[^0-9a-f])`)
+
+func addressesOf(d *podresourcesapi.ClaimResource) (list []string) {
+	names := []string{d.GetDeviceName()}
+	for _, cdi := range d.GetCdiDevices() {
+		_, name, _ := strings.Cut(cdi.GetName(), "=")
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if part := address.FindStringSubmatch(strings.ToLower(name)); part != nil {
+			list = append(list, fmt.Sprintf("%s:%s:%s.%s", part[1], part[2], part[3], part[4]))
+		}
+	}
+	return slices.Compact(list)
 }
 
 // Memory combines the answers of a kubelet. A kubelet that has just started does not know all of its pods, so a device
 // is free only after two answers without it. If the first answers contain no pod, they count only after ten seconds.
 type Memory struct {
 	Socket string // see [Ask]
+	Driver string // the DRA driver whose claims are left out, because it has its own records; "" = none
 	mu     sync.Mutex
 	given  map[string]string    // reason by device; nil before the first answer that counts
 	missed map[string]time.Time // time of the first answer without the device; the key "" is for the first answer without pods
@@ -85,7 +119,7 @@ type Memory struct {
 // apart is the time between the two answers that free a device.
 const apart = 10 * time.Second
 
-// Ask lists the devices that device plugins have allocated to pods, with reasons. If the kubelet does not answer, it
+// Ask lists the devices that device plugins and claims of other drivers have given to pods, with reasons. If the kubelet does not answer, it
 // returns an error and the devices of the last answer, so that no device counts as free by mistake.
 func (m *Memory) Ask(ctx context.Context) (map[string]string, error) {
 	answer, err := Ask(ctx, m.Socket)
@@ -101,13 +135,20 @@ func (m *Memory) Ask(ctx context.Context) (map[string]string, error) {
 	return given, err
 }
 
-// Take adds an answer and returns the allocated devices with reasons. known is false if the answers may lack pods.
+// Take adds an answer and returns the devices of pods with reasons. known is false if the answers may lack pods.
 func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	told, missed := map[string]string{}, map[string]time.Time{}
 	for _, g := range answer.Given {
 		told[g.Device] = fmt.Sprintf("pod %s has it from device plugin %s", g.Pod, g.Resource)
+	}
+	for _, c := range answer.Claimed {
+		for _, device := range c.PCI {
+			if c.Driver != m.Driver && told[device] == "" {
+				told[device] = fmt.Sprintf("pod %s has it from DRA driver %s", c.Pod, c.Driver)
+			}
+		}
 	}
 	isRecent := func(device string) bool { // the first answer without the device came less than apart ago
 		since, before := m.missed[device]
