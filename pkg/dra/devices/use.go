@@ -239,9 +239,11 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 	if info != nil && n.Finder != nil {
 		warn := func(what string) { n.Log.Warn("device metadata", "left out", what) }
 		maps.Copy(all, metadata.Attributes(info, n.Finder.Sys, warn))
-		if info.VhostUser != nil {
-			mtu := metadata.MTUOf(at.Result, at.List, at.IfName, at.Netns)
-			all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
+	}
+	if mtu := mtuOf(at, info); mtu != 0 {
+		all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
+		if _, published := all[string(inventory.AttrMTU)]; published { // before ADD
+			all[string(inventory.AttrMTU)] = all[metadata.MTU]
 		}
 	}
 	if node := all[string(inventory.NUMANode)].IntValue; node != nil && n.NUMANode == deviceattribute.ListAttribute {
@@ -251,6 +253,18 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 		return nil
 	}
 	return all
+}
+
+// mtuOf returns the MTU of an attached interface or socket, in bytes; 0 = unknown.
+func mtuOf(at *state.Attachment, info *devinfo.Info) int64 {
+	if at.Result == nil {
+		return 0
+	}
+	mtu := metadata.MTUOf(at.Result, at.List, at.IfName, at.Netns)
+	if info != nil && info.VhostUser != nil {
+		mtu = cmp.Or(mtu, metadata.DefaultMTU)
+	}
+	return mtu
 }
 
 // Grant returns the device nodes and mounts for the containers of an attachment, and leases the IOMMU group of the

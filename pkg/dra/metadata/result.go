@@ -50,9 +50,12 @@ func NetworkData(result json.RawMessage, ifName, netns string) (*resourceapi.Net
 	return data, warnings, nil
 }
 
-// MTUOf returns the MTU of interface ifName in the network namespace netns, in bytes. It takes the MTU from the CNI
-// result, which may contain it since CNI 1.1.0. Otherwise it takes the last "mtu" in the configuration list, or
-// 1500, the default of virtio devices. KubeVirt's binding plugin for vhost-user requires an MTU of at least 68.
+// DefaultMTU is the MTU in bytes of a vhost-user socket whose network names none: the default of virtio devices.
+// KubeVirt's binding plugin for vhost-user requires one of at least 68.
+const DefaultMTU = 1500
+
+// MTUOf returns the MTU of interface ifName in the network namespace netns, in bytes; 0 = unknown. It takes the MTU from
+// the CNI result, which may contain it since CNI 1.1.0, else the last "mtu" in the configuration list.
 func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 	const least = 68 // ETH_MIN_MTU (include/uapi/linux/if_ether.h)
 	if r, own, err := parse(result, ifName, netns); err == nil && own >= 0 && r.Interfaces[own].Mtu >= least {
@@ -66,7 +69,7 @@ func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 			return plugin.MTU
 		}
 	}
-	return 1500
+	return 0
 }
 
 // parse parses a CNI result and returns the index of the pod's interface in it; -1 = it is missing. Interfaces
