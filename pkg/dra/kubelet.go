@@ -22,6 +22,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 )
 
@@ -103,6 +104,9 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.publishing.Go(func() { agent.Node.Watch(ctx) })
 	k.publishing.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
+			if err := files.removeEnded(filepath.Join(o.PluginDir, "dra-device-metadata"), func() (map[string]bool, error) { return state.UIDs(agent.StateDir) }); err != nil {
+				agent.Log.Error("cannot remove the device metadata of claims that have ended", "error", err)
+			}
 			if err := files.repair(); err != nil {
 				agent.Log.Error("cannot restore CDI specs of device metadata", "error", err)
 			}

@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
+	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -130,8 +133,14 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 			return nil
 		}
 	}
-	began := time.Now()
-	err := m.counted(store.Open(filepath.Dir(path)).Write(filepath.Base(path), data))
+	began, dir := time.Now(), store.Open(filepath.Dir(path))
+	if !isSpec {
+		var err error
+		if data, err = newGeneration(dir, filepath.Base(path), data); err != nil {
+			return m.counted(err)
+		}
+	}
+	err := m.counted(dir.Write(filepath.Base(path), data))
 	switch {
 	case err != nil:
 	case isSpec:
@@ -141,6 +150,42 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 		m.writes.Inc()
 	}
 	return err
+}
+
+// newGeneration returns data with a generation above that of the claim's metadata in the file. kubeletplugin begins with 1
+// whenever the kubelet prepares a claim again, and readers take a lower generation for older metadata. A file that is
+// damaged has no generation.
+func newGeneration(dir *store.Dir, file string, data []byte) ([]byte, error) {
+	text, err := dir.Read(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return data, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var former, now metadataapi.DeviceMetadata
+	if devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &former) != nil {
+		return data, nil
+	}
+	if err := devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(data)), &now); err != nil {
+		return nil, err
+	}
+	if former.UID != now.UID || former.Generation < now.Generation {
+		return data, nil
+	}
+	var raised bytes.Buffer
+	to := json.NewEncoder(&raised)
+	for documents := json.NewDecoder(bytes.NewReader(data)); documents.More(); { // one for each version of the format
+		document, object := map[string]json.RawMessage{}, map[string]any{}
+		if err := errors.Join(documents.Decode(&document), json.Unmarshal(document["metadata"], &object)); err != nil {
+			return nil, err
+		}
+		object["generation"] = former.Generation + 1
+		document["metadata"], _ = json.Marshal(object) // strings and numbers always encode
+		if err := to.Encode(document); err != nil {
+			return nil, err
+		}
+	}
+	return raised.Bytes(), nil
 }
 
 // mounted returns the metadata file that a CDI spec of kubeletplugin mounts.
@@ -168,6 +213,61 @@ func (m *metadataFiles) forget(pattern string) ([]string, error) {
 		return matches
 	})
 	return filepath.Glob(pattern)
+}
+
+// uidOf returns the UID of the claim in the path of a CDI spec.
+func (m *metadataFiles) uidOf(spec string) string {
+	uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(spec), m.driver+"_metadata_"), "_")
+	return uid
+}
+
+// removeEnded removes the files of claims that ended while no driver ran to unprepare them. Such claims have no record,
+// which a claim has before its first file. root is the directory of metadata files, NAMESPACE_NAME/REQUEST/metadata.json.
+func (m *metadataFiles) removeEnded(root string, records func() (map[string]bool, error)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	files, err := uidsOfMetadata(root)
+	recorded, failed := records() // after the files were listed
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	for file, uid := range files {
+		if !recorded[uid] {
+			request := filepath.Dir(file)
+			err = errors.Join(err, os.RemoveAll(request))
+			_ = os.Remove(filepath.Dir(request)) // fails if it has another request
+		}
+	}
+	for path := range m.specs {
+		if uid := m.uidOf(path); !recorded[uid] {
+			if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+				err = errors.Join(err, failed)
+				continue
+			}
+			delete(m.specs, path)
+		}
+	}
+	return err
+}
+
+// uidsOfMetadata returns the UIDs of claims by metadata file. Files that are damaged, or written just now, are left out.
+func uidsOfMetadata(root string) (map[string]string, error) {
+	uids := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil || e.Name() != "metadata.json":
+			return err
+		}
+		text, err := store.Open(filepath.Dir(path)).Read(e.Name())
+		var of metadataapi.DeviceMetadata
+		if err == nil && devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &of) == nil {
+			uids[path] = string(of.UID)
+		}
+		return err
+	})
+	return uids, err
 }
 
 // repair rewrites missing specs.

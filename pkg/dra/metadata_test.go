@@ -13,8 +13,8 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// Claims that were prepared with metadata keep it when the flag is off, and those without never need it. Prepare begins
-// with generation 1, also when it is repeated, and each update adds 1. The pod has all three claims.
+// Claims that were prepared with metadata keep it when the flag is off, and those without never need it. The generation
+// begins with 1, and each Prepare and each ADD adds 1. The pod has all three claims.
 func TestClaimsKeepTheirMetadataWhenFlagChanges(t *testing.T) {
 	r := dratest.NewRig(t)
 	r.UsePlugins()
@@ -52,14 +52,14 @@ func TestClaimsKeepTheirMetadataWhenFlagChanges(t *testing.T) {
 	generations("attached with the flag off", 3, 0, 0)
 	prepare(0, 2)
 	prepare(1, 1)
-	generations("prepared again with the flag off", 2, 0, 0)
+	generations("prepared again with the flag off", 5, 0, 0)
 	restart(true)
 	prepare(2, 2)
 	r.EndPod(second)
 	third := r.RunSandbox("s3", "pod")
-	generations("attached with the flag on", 3, 0, 2)
+	generations("attached with the flag on", 6, 0, 2)
 	prepare(1, 2)
-	generations("prepared again with the flag on", 3, 2, 2)
+	generations("prepared again with the flag on", 6, 2, 2)
 	r.Stop()
 	difftest.Must(t, os.RemoveAll(filepath.Join(r.Dir, "cdi"))) // as a reboot does
 	restart(false)
@@ -106,4 +106,38 @@ func TestMetricsOfMetadata(t *testing.T) {
 	difftest.Contains(t, r.Agent.RewriteMetadata("u1").Error(), "not found in prepared claim")
 	want["update_errors_total error_type=other"] = 1
 	difftest.Same(t, "without the file", samples(), want)
+}
+
+// The kubelet forgets the claims of pods that were deleted by force, and a reboot empties the directory of CDI specs.
+func TestMetadataOfClaimsThatEndedWithoutDriverIsRemoved(t *testing.T) {
+	for _, rebooted := range []bool{false, true} {
+		r := dratest.NewRig(t)
+		r.UsePlugins()
+		ended, kept := dratest.ClaimIn("", "ended", "u1", "pod", dratest.Net("r", "net1", "")), dratest.ClaimIn("", "kept", "u2", "pod", dratest.Net("r", "net2", ""))
+		damaged := dratest.ClaimIn("", "damaged", "u3", "pod", dratest.Net("r", "net3", ""))
+		client := dratest.APIServer(nil, ended, kept, damaged)
+		r.StartKubelet(client, 0)
+		r.PrepareByKubelet(ended)
+		r.PrepareByKubelet(kept)
+		r.PrepareByKubelet(damaged)
+		r.Stop()
+		difftest.Must(t, os.Remove(filepath.Join(r.Options.StateDir, "u1.json")))
+		difftest.Must(t, os.Rename(filepath.Join(r.Options.StateDir, "u3.json"), filepath.Join(r.Options.StateDir, "u3.json.corrupt")))
+		if rebooted {
+			difftest.Must(t, os.RemoveAll(filepath.Join(r.Dir, "cdi")))
+		}
+		r.StartKubelet(client, 0)
+		gone := func(pattern string) bool {
+			found, err := filepath.Glob(pattern)
+			difftest.Must(t, err)
+			return found == nil
+		}
+		difftest.Eventually(t, "removed", func() bool {
+			return gone(filepath.Dir(filepath.Dir(r.MetadataFile(ended)))) && gone(filepath.Join(r.Dir, "cdi", "*_metadata_u1_*"))
+		})
+		for _, claim := range []*resourceapi.ResourceClaim{kept, damaged} {
+			difftest.Equal(t, r.ReadMetadata(claim).Generation, int64(1))
+		}
+		r.Stop()
+	}
 }

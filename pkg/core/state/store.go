@@ -149,6 +149,22 @@ func (s *Store) All(valid func(*Claim) error) ([]*Claim, []Problem, error) {
 	return claims, problems, nil
 }
 
+// UIDs returns the claims that have a record in a state directory, also one that was set aside. A directory that does not
+// exist has none.
+func UIDs(dir string) (map[string]bool, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	uids := map[string]bool{}
+	for _, e := range entries {
+		if uid, _, isRecord := strings.Cut(e.Name(), suffix); isRecord {
+			uids[uid] = true
+		}
+	}
+	return uids, nil
+}
+
 // read reads a record. The error is a [*SchemaError], a [*store.CorruptError] for invalid content, or a system
 // error.
 func read(dir *safefile.Dir, uid string) (*Claim, error) {
