@@ -96,7 +96,7 @@ func checkIfName(name string) *Refusal {
 		why = fmt.Sprintf("an interface name has at most %d bytes, not %d", maxIfName, len(name))
 	case name == "eth0" || name == "lo":
 		why = "each pod already has an interface with this name"
-	case name == "." || name == "..":
+	case name == "." || name == ".." || name == "all" || name == "default": // sysctl_dev_name_is_allowed in include/linux/inetdevice.h
 		why = "the kernel does not accept this name"
 	case strings.ContainsAny(name, "/:%{}"): // {index} is already replaced
 		why = `an interface name must not contain "/", ":", "%" or braces, except for {index}`
