@@ -7,6 +7,7 @@ toolchain go1.26.8
 require (
 	devinfo-cni.io/devinfo v0.0.0 // the library, in this repository
 	github.com/Mellanox/rdmamap v1.1.0 // tests: the RDMA devices that the SR-IOV device plugin and rdma-cni find
+	github.com/cilium/ebpf v0.22.0 // cni-dra-driver: finds and detaches the BPF programs that a pod left on its interface
 	github.com/containerd/nri v0.12.5 // events of the runtime, for both agents
 	github.com/containernetworking/cni v1.3.0 // libcni, results and versions; v1.3.1 imports OpenTelemetry and net/http, which slows the start of the plugin
 	github.com/containernetworking/plugins v1.9.1 // pkg/ns: enters network namespaces

@@ -229,12 +229,14 @@ func parsed(t *testing.T, fset *token.FileSet, path string) *ast.File {
 
 // The node's programs need no Kubernetes client library, and what they share needs no types of its API. devinfoctl reads
 // the offered devices from a file of cni-dra-driver, so it does not evaluate rules. Its only package that needs API types
-// is pkg/ctl/validate, which reads claims.
+// is pkg/ctl/validate, which reads claims. Only programs that restore or judge devices read their settings.
 func TestNodeProgramsDoNotImportLargePackages(t *testing.T) {
 	watch(t)
 	api := []string{"k8s.io/client-go", "k8s.io/apimachinery", "k8s.io/api/", "sigs.k8s.io/", module + "pkg/dra"}
+	settings := []string{"github.com/cilium/ebpf", module + "pkg/host/settings"}
 	for program, denied := range map[string][]string{
-		"./cmd/devinfo-agent": api,
+		"./cmd/devinfo":       settings,
+		"./cmd/devinfo-agent": append(settings, api...),
 		"./cmd/devinfoctl":    {"k8s.io/client-go", "k8s.io/apiserver", "github.com/google/cel-go", module + "pkg/dra/devices"},
 		"./pkg/core/...":      api,
 		"./pkg/host/...":      api,

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/event"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
@@ -35,7 +36,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	}
 	memory := podresources.Memory{Socket: socket, Driver: driver}
 	return &devices.Inventory{
-		Rules: rules, File: o.devices, Events: link.Events, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Events: event.Listen, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.captureFile != "" {

@@ -34,6 +34,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -206,7 +207,7 @@ func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.
 	}
 	j := o.journal(node, bootID)
 	j.SRIOVLocks = filepath.Join("/", o.hostRoot, journal.SRIOVLocks)
-	return restore.New(sys, sysfs.Writer(node.Sysfs), link.NewKernel(sys.Files())), j
+	return restore.New(sys, sysfs.Writer(node.Sysfs), settings.Kernel{Kernel: link.NewKernel(sys.Files())}), j
 }
 
 func (o *options) journal(node config.Node, bootID string) *journal.Journal {

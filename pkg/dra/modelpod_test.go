@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/dratest"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 )
 
 // pod simulates pods, one after another.
@@ -263,9 +263,9 @@ func (m *model) configureInterface(device string) {
 			}
 		}
 		slices.Sort(altNames)
-		left := link.Settings{link.AltNames: strings.Join(altNames, " ")}
-		for _, setting := range append(link.Names(), "rings", "ethtool-99") {
-			if setting != link.AltNames && m.oneIn(2) {
+		left := settings.Dump{settings.AltNames: strings.Join(altNames, " ")}
+		for _, setting := range append(settings.Names(), "rings", "ethtool-99") {
+			if setting != settings.AltNames && m.oneIn(2) {
 				left[setting] = "07"
 			}
 		}

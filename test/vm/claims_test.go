@@ -19,8 +19,10 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/host/event"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -61,7 +63,7 @@ func TestOffersFollowDeviceChanges(t *testing.T) {
 	t.Cleanup(func() { cardBack(t) })
 	rules := filepath.Join(t.TempDir(), "devices.yaml")
 	write(t, rules, offerAll)
-	events, err := link.Events(t.Context())
+	events, err := event.Listen(t.Context())
 	must(t, err)
 	look := make(chan struct{})
 	go inventory.Watch(t.Context(), events, inventory.Times{Settle: inventory.DefaultTimes().Settle, Poll: time.Hour}, func(context.Context) {
@@ -194,7 +196,7 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devic
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
 	must(t, err)
-	node = restore.New(sys, sysfs.Writer("/sys"), link.NewKernel(sys.Files()))
+	node = restore.New(sys, sysfs.Writer("/sys"), settings.Kernel{Kernel: link.NewKernel(sys.Files())})
 	was, err = node.Look(hostdev.Ref{PCI: address, IfName: ifName})
 	must(t, err)
 	before := portrait(t, address, pf, vf)

@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 )
 
 // Captured returns data of a host from an earlier capture of it.
@@ -32,24 +33,23 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 // KernelParts reads the files below netlink/ from the kernel of this machine. netns.json lacks namespaces that no
 // longer exist, and has null for a namespace that the caller may not enter.
 func KernelParts(netns []string) (parts map[string][]byte, notes []string, err error) {
-	var k link.Recorder
-	host, hostErr := k.Interfaces("")
-	uplinks, uses, usesErr := k.Uses(host)
-	ports, portsErr := k.Ports()
-	eswitches, eswitchesErr := k.Eswitches()
+	host, hostErr := listing.Interfaces("")
+	uplinks, uses, usesErr := listing.Uses(host)
+	ports, portsErr := listing.Ports()
+	eswitches, eswitchesErr := listing.Eswitches()
 	if err := cmp.Or(hostErr, usesErr, portsErr, eswitchesErr); err != nil {
 		return nil, nil, err
 	}
 	for name := range uses { // the capture must not contain IP addresses
 		uses[name] = "has an address or a route"
 	}
-	vdpas, err := k.VDPAs()
+	vdpas, err := listing.VDPAs()
 	if err != nil {
 		notes = append(notes, fmt.Sprintf("%v", err)) // reading them takes CAP_NET_ADMIN
 	}
-	pods := map[string][]link.InterfaceRecord{}
+	pods := map[string][]listing.Interface{}
 	for _, path := range netns {
-		list, err := k.Interfaces(path)
+		list, err := listing.Interfaces(path)
 		if errors.Is(err, link.ErrNoNetns) {
 			continue
 		} else if err != nil {

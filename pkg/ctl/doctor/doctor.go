@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 )
 
 type Level string
@@ -58,7 +58,7 @@ type VF struct {
 	Driver   string // "" = unbound
 	PFDriver string // "" = the PF is unbound
 	Known    bool   // the PF reports the settings
-	link.VFRecord
+	settings.VFRecord
 }
 
 // A probe is one check of the evidence. If look adds no finding, the check has passed, and its result is the text
@@ -92,7 +92,7 @@ func probes() []probe {
 		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
 		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
 		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
-		{"settings", "", settings, is("the node settings can be used")},
+		{"settings", "", nodeSettings, is("the node settings can be used")},
 		{"networks", "the network configurations", networks, func(e *Evidence) string {
 			return Count(len(e.Live.Networks), "network configuration") + " with devinfo, no problem"
 		}},
@@ -156,9 +156,9 @@ func EvidenceOf(n *node.Node, live *Live) (*Evidence, error) {
 		case hostdev.VDPA:
 			e.VDPAs = append(e.VDPAs, d)
 		case hostdev.VF:
-			vf := VF{Address: d.PCI, Driver: d.Driver, PFDriver: d.Parent.Driver, VFRecord: link.VFRecord{PF: d.Parent.PCI}}
+			vf := VF{Address: d.PCI, Driver: d.Driver, PFDriver: d.Parent.Driver, VFRecord: settings.VFRecord{PF: d.Parent.PCI}}
 			if d.Number != nil && e.Live != nil {
-				is := func(v link.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
+				is := func(v settings.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
 				if at := slices.IndexFunc(e.Live.VFs, is); at >= 0 {
 					vf.Known, vf.VFRecord = true, e.Live.VFs[at]
 				}

@@ -14,13 +14,13 @@ import (
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 )
 
 // vf returns a VF without a holder.
-func vf(function string, s link.VFSettings) doctor.VF {
-	pf := link.VFRecord{PF: "0000:03:00.0", PFName: "ens1", VFSettings: s}
+func vf(function string, s settings.VF) doctor.VF {
+	pf := settings.VFRecord{PF: "0000:03:00.0", PFName: "ens1", VF: s}
 	return doctor.VF{Address: "0000:03:00." + function, Driver: "iavf", PFDriver: "ice", Known: true, VFRecord: pf}
 }
 
@@ -60,7 +60,7 @@ func live(change func(l *doctor.Live)) *doctor.Live {
 // Each case is a node with one defect. want lists all findings except those of checks without a problem.
 func TestDefectsAreReportedWithRemedy(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
-	one := []doctor.VF{vf("2", link.VFSettings{})}
+	one := []doctor.VF{vf("2", settings.VF{})}
 	for name, test := range map[string]struct {
 		facts doctor.Evidence
 		want  []string // level, check, text
@@ -74,7 +74,7 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			a.Has = nil
 			return a
 		}()}}, nil},
-		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
+		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
 			[]string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
@@ -93,33 +93,33 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
-		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("3", link.VFSettings{VLAN: 7, Trust: true, MAC: mac}))}},
+		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("3", settings.VF{VLAN: 7, Trust: true, MAC: mac}))}},
 			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
-		"left VLAN, and the VF's own MAC": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{VLAN: 7, MAC: mac})}},
+		"left VLAN, and the VF's own MAC": {doctor.Evidence{VFs: []doctor.VF{vf("3", settings.VF{VLAN: 7, MAC: mac})}},
 			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has VLAN 7"}},
-		"no VLAN of mlx4":       {doctor.Evidence{VFs: []doctor.VF{by("mlx4_core", vf("3", link.VFSettings{VLAN: 4095, MAC: mac}))}}, nil},
-		"MACs that the VFs set": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{}), vf("3", link.VFSettings{MAC: mac})}}, nil},
-		"left MAC": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("2", link.VFSettings{})), by("mlx5_core", vf("3", link.VFSettings{MAC: mac}))}},
+		"no VLAN of mlx4":       {doctor.Evidence{VFs: []doctor.VF{by("mlx4_core", vf("3", settings.VF{VLAN: 4095, MAC: mac}))}}, nil},
+		"MACs that the VFs set": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{}), vf("3", settings.VF{MAC: mac})}}, nil},
+		"left MAC": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("2", settings.VF{})), by("mlx5_core", vf("3", settings.VF{MAC: mac}))}},
 			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has MAC 02:00:00:00:00:01"}},
-		"MACs for all": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: "02:00:00:00:00:02"}), vf("3", link.VFSettings{MAC: mac})}}, nil},
-		"spoilt interface of a free VF": {doctor.Evidence{VFs: []doctor.VF{vf("3", link.VFSettings{})}, Live: live(func(l *doctor.Live) {
-			l.Spoilt = []link.Spoilt{{Device: "0000:03:00.3", Name: "eth3", Left: []string{"ARP off", "xdp program 7"}, Undo: []string{"arp on", "xdp off"}}, {Device: "0000:03:00.0", Name: "p0", Left: []string{"ARP off"}}}
+		"MACs for all": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: "02:00:00:00:00:02"}), vf("3", settings.VF{MAC: mac})}}, nil},
+		"spoilt interface of a free VF": {doctor.Evidence{VFs: []doctor.VF{vf("3", settings.VF{})}, Live: live(func(l *doctor.Live) {
+			l.Spoilt = []settings.Spoilt{{Device: "0000:03:00.3", Name: "eth3", Left: []string{"ARP off", "xdp program 7"}, Undo: []string{"arp on", "xdp off"}}, {Device: "0000:03:00.0", Name: "p0", Left: []string{"ARP off"}}}
 		})}, []string{"warning leftovers 0000:03:00.3: the VF is free, but its interface eth3 has ARP off, xdp program 7"}},
-		"spoilt interface of a pod's VF": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Spoilt = []link.Spoilt{{Device: "0000:03:00.2", Name: "eth2", Left: []string{"ARP off"}}}
+		"spoilt interface of a pod's VF": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
+			l.Spoilt = []settings.Spoilt{{Device: "0000:03:00.2", Name: "eth2", Left: []string{"ARP off"}}}
 		})}, nil},
-		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
-		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})}},
+		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
+		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), vf("3", settings.VF{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"same MAC in a bond": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), of("0000:04:00.0", vf("3", link.VFSettings{MAC: mac}))},
+		"same MAC in a bond": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), of("0000:04:00.0", vf("3", settings.VF{MAC: mac}))},
 			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("3", "ns/a", "", "/n1")}}, nil},
-		"same MAC in a bond of one PF": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), vf("3", link.VFSettings{MAC: mac})},
+		"same MAC in a bond of one PF": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), vf("3", settings.VF{MAC: mac})},
 			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("3", "ns/a", "", "/n1")}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"same MAC in two pods": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), of("0000:04:00.0", vf("3", link.VFSettings{MAC: mac}))},
+		"same MAC in two pods": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), of("0000:04:00.0", vf("3", settings.VF{MAC: mac}))},
 			Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("3", "ns/b", "", "/n2")}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"same MAC on two PFs, free": {doctor.Evidence{VFs: []doctor.VF{vf("2", link.VFSettings{MAC: mac}), of("0000:04:00.0", vf("3", link.VFSettings{MAC: mac}))}},
+		"same MAC on two PFs, free": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), of("0000:04:00.0", vf("3", settings.VF{MAC: mac}))}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
 		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Known: true}}, VDPAs: []*hostdev.Device{{Ref: hostdev.Ref{VDPA: "vdpa0"}}}},
 			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
@@ -166,8 +166,8 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 func TestRemedyOfLeftoversChangesTheVF(t *testing.T) {
 	for _, driver := range []string{"mlx5_core", "hns3", "mlx4_core", "ice", "i40e", ""} {
 		for _, vlan := range []int{0, 7, 4095} {
-			for _, s := range []link.VFSettings{{VLAN: vlan}, {VLAN: vlan, Trust: true}, {VLAN: vlan, MAC: "02:00:00:00:00:01"}, {VLAN: vlan, Trust: true, MAC: "02:00:00:00:00:01"}} {
-				vfs := []doctor.VF{by(driver, vf("2", link.VFSettings{})), by(driver, vf("3", s))}
+			for _, s := range []settings.VF{{VLAN: vlan}, {VLAN: vlan, Trust: true}, {VLAN: vlan, MAC: "02:00:00:00:00:01"}, {VLAN: vlan, Trust: true, MAC: "02:00:00:00:00:01"}} {
+				vfs := []doctor.VF{by(driver, vf("2", settings.VF{})), by(driver, vf("3", s))}
 				for n := range 2 {
 					for _, a := range doctor.Diagnose(&doctor.Evidence{VFs: vfs, Live: live(nil)}) {
 						if a.Check != "leftovers" || a.Level != doctor.Warning {

@@ -25,7 +25,7 @@ import (
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 )
 
 // Paths are the paths of files, directories and sockets on the node. All are absolute.
@@ -70,10 +70,10 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
 	}
-	if l.VFs, err = (link.Recorder{}).VFs(); err != nil {
+	if l.VFs, err = settings.VFs(); err != nil {
 		l.note("", fmt.Sprintf("settings of VFs: %v", err))
 	}
-	if l.Spoilt, err = (link.Recorder{}).Spoilt(); err != nil {
+	if l.Spoilt, err = settings.ListSpoilt(); err != nil {
 		l.note("", fmt.Sprintf("settings of interfaces: %v", err))
 	}
 	l.devices(ctx, p.PodResources)
@@ -217,8 +217,8 @@ func (l *Live) devices(ctx context.Context, socket string) {
 
 // Live contains the facts that are only available on the node itself.
 type Live struct {
-	VFs        []link.VFRecord      `json:"vfs,omitempty"`     // VFs whose PFs report the settings
-	Spoilt     []link.Spoilt        `json:"spoilt,omitempty"`  // interfaces with settings that stop traffic
+	VFs        []settings.VFRecord  `json:"vfs,omitempty"`     // VFs whose PFs report the settings
+	Spoilt     []settings.Spoilt    `json:"spoilt,omitempty"`  // interfaces with settings that stop traffic
 	Devices    []podresources.Given `json:"devices,omitempty"` // allocations of device plugins to pods
 	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`   // locks of sriov-cni
 	Plugins    map[string]Plugin    `json:"plugins,omitempty"` // CNI plugins by type: the configured ones and devinfo

@@ -22,8 +22,8 @@ func plugin(e *Evidence, list *findings) {
 	}
 }
 
-// settings reports node settings that cannot be used. Every ADD needs valid node settings.
-func settings(e *Evidence, list *findings) {
+// nodeSettings reports node settings that cannot be used. Every ADD needs valid node settings.
+func nodeSettings(e *Evidence, list *findings) {
 	if e.NodeFile != "" {
 		list.add(Error, e.NodeFile, "correct the file, because every ADD fails")
 	}

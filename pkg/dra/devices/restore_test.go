@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -163,7 +163,7 @@ func TestDeviceWithHarmlessDifferenceIsOffered(t *testing.T) {
 				b.Start()
 				dratest.Survey(b.Agent)
 				b.AttachDevice(dratest.VF0, "")
-				difftest.Must(t, b.Kernel.Configure("0000:03:00.2", link.Settings{"rtnetlink-99": "07000000", "rings": "07", "xdp": "program 9"}))
+				difftest.Must(t, b.Kernel.Configure("0000:03:00.2", settings.Dump{"rtnetlink-99": "07000000", "rings": "07", "xdp": "program 9"}))
 				b.EndPod(b.Sandbox("s1", "pod"))
 				difftest.Must(t, b.Kernel.EndNetns(filepath.Join(b.Dir, "netns/s1")))
 				time.Sleep(10 * time.Minute)
@@ -211,7 +211,7 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 				case name == "bus/pci/drivers_probe": // udev renames the interface after its name was restored
 					time.AfterFunc(50*time.Millisecond, func() {
 						i, err := k.Interface("", "eth2")
-						dratest.NoError(t, errors.Join(err, k.Change(i, link.Change{Name: "udev0"})))
+						dratest.NoError(t, errors.Join(err, k.Change(i, settings.Change{Name: "udev0"})))
 					})
 				}
 				return k.Write(name, text)
@@ -220,7 +220,7 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 			before, err := k.Host().Look(hostdev.Ref{PCI: address, IfName: "eth2"})
 			difftest.Must(t, err)
 			sb := r.AttachPod(dratest.DeviceClaim("u1", device, `"device":[],`+dratest.Network(`{"type":"x"}`)))
-			difftest.Must(t, k.Move(address, "", dratest.NetnsOf(sb), "net1"), k.Configure(address, link.Settings{"rtnetlink-99": "07000000"}))
+			difftest.Must(t, k.Move(address, "", dratest.NetnsOf(sb), "net1"), k.Configure(address, settings.Dump{"rtnetlink-99": "07000000"}))
 			r.EndPod(sb)
 			difftest.Must(t, k.EndNetns(dratest.NetnsOf(sb)))
 			r.Unprepare("u1")

@@ -19,7 +19,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 )
 
 // Note contains the settings that restore needs. Only this package reads it.
@@ -55,7 +55,7 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", at.Device, err)
 	}
-	if snapshot.Settings[link.Ethtool] != "" {
+	if snapshot.Settings[settings.Ethtool] != "" {
 		n.oldKernel.Do(func() {
 			n.Log.Warn("the kernel is older than 5.6: what pods change with ethtool is neither seen nor restored")
 		})

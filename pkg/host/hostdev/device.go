@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -150,7 +151,7 @@ func portsOfVDPA(sys *sysfs.FS, links Interfaces, name string) (list []sysfs.Por
 
 // borrows reports whether an interface shows the device of another interface: an IPoIB child, or software such
 // as a port of a switch.
-func borrows(l link.InterfaceRecord) bool {
+func borrows(l listing.Interface) bool {
 	return l.Info.Kind != "" && l.Info.Kind != "ipoib" || link.IPoIBChild(l.Info.Kind, l.Link != "")
 }
 

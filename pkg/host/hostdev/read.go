@@ -7,19 +7,20 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 type Host struct {
 	Sys       *sysfs.FS
-	Links     []link.InterfaceRecord // interfaces of the host's network namespace
+	Links     []listing.Interface // interfaces of the host's network namespace
 	Eswitches Eswitches
 }
 
 // Live returns the running machine as a Host. Call it in the host's network namespace. Read needs CAP_NET_ADMIN
 // to read eswitch modes.
 func Live(sys *sysfs.FS) (Host, error) {
-	links, err := link.Recorder{}.Interfaces("")
+	links, err := listing.Interfaces("")
 	return Host{Sys: sys, Links: links, Eswitches: link.NewKernel(sys.Files())}, err
 }
 
@@ -160,7 +161,7 @@ func (r *reader) rdma() (err error) {
 // interfaces assigns the host's interfaces to their devices by place. Names do not identify them, because an
 // interface that returns from a pod keeps its name from there.
 func (r *reader) interfaces() error {
-	links := make(map[string]link.InterfaceRecord, len(r.Links))
+	links := make(map[string]listing.Interface, len(r.Links))
 	for _, l := range r.Links {
 		links[l.Name] = l
 	}
@@ -185,7 +186,7 @@ func (r *reader) interfaces() error {
 }
 
 // owner returns the device of an interface, or nil if it is unknown.
-func (r *reader) owner(n sysfs.Netdev, l link.InterfaceRecord) (*Device, error) {
+func (r *reader) owner(n sysfs.Netdev, l listing.Interface) (*Device, error) {
 	at := Place{n.Bus, n.Device}
 	if n.Bus == "virtio" {
 		if d := r.virtio[n.Device]; d != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
 // Eswitch reads the eswitches of a running or captured host. Kernel and linkhost.Kernel embed it.
@@ -62,7 +63,7 @@ func (e Eswitch) Switchdev(pf string) (bool, error) {
 		return false, nil
 	}
 	mode, err := e.Mode(address.String())
-	if err != nil && !absent(err) {
+	if err != nil && !rtnetlink.Absent(err) {
 		return false, fmt.Errorf("%s: read the eswitch mode from devlink: %w", pf, err)
 	}
 	switch mode {
@@ -88,7 +89,7 @@ const someInterfaces = 4
 func (e Eswitch) switchID(pf string, most int) (interfaces int, id string, err error) {
 	net := "bus/pci/devices/" + pf + "/net"
 	dir, err := e.Sys.Open(net)
-	if absent(err) {
+	if rtnetlink.Absent(err) {
 		return 0, "", nil
 	}
 	if err != nil {
@@ -114,7 +115,7 @@ type Handle struct{ Bus, Device string }
 // EswitchMode returns the mode of the device's eswitch, or "" if the kernel does not report it, which needs
 // CAP_NET_ADMIN.
 func (h Handle) EswitchMode() (string, error) {
-	dev, err := retryInterrupted(func() (*netlink.DevlinkDevice, error) { return netlink.DevLinkGetDeviceByName(h.Bus, h.Device) })
+	dev, err := rtnetlink.Retry(func() (*netlink.DevlinkDevice, error) { return netlink.DevLinkGetDeviceByName(h.Bus, h.Device) })
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +125,7 @@ func (h Handle) EswitchMode() (string, error) {
 // Ports returns the devlink ports of the device, or of all devices if the handle is empty. It sends the handle with
 // the request, which the library does not support. Linux before 6.6 ignores the handle and returns all ports.
 func (h Handle) Ports() ([]PortRecord, error) {
-	answers, err := retryInterrupted(h.dumpPorts)
+	answers, err := rtnetlink.Retry(h.dumpPorts)
 	if err != nil {
 		return nil, err
 	}
@@ -178,36 +179,36 @@ var flavours = []string{"physical", "cpu", "dsa", "pcipf", flavourVF, "virtual",
 const flavourVF, flavourSF = "pcivf", "pcisf"
 
 func parsePort(answer []byte) (port PortRecord, err error) {
-	attrs, err := attributes(answer, nl.SizeofGenlmsg)
+	attrs, err := rtnetlink.Attributes(answer, nl.SizeofGenlmsg)
 	if err != nil {
 		return port, err
 	}
 	for _, a := range attrs {
-		switch a.kind {
+		switch a.Kind {
 		case nl.DEVLINK_ATTR_BUS_NAME:
-			port.Bus = a.text()
+			port.Bus = a.Text()
 		case nl.DEVLINK_ATTR_DEV_NAME:
-			port.Device = a.text()
+			port.Device = a.Text()
 		case nl.DEVLINK_ATTR_PORT_INDEX:
-			port.Index, err = number[uint32](a)
+			port.Index, err = rtnetlink.Number[uint32](a)
 		case nl.DEVLINK_ATTR_PORT_FLAVOUR:
 			var n uint16
-			if n, err = number[uint16](a); int(n) < len(flavours) {
+			if n, err = rtnetlink.Number[uint16](a); int(n) < len(flavours) {
 				port.Flavour = flavours[n]
 			}
 		case nl.DEVLINK_ATTR_PORT_NETDEV_NAME:
-			port.Netdev = a.text()
+			port.Netdev = a.Text()
 		case nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER:
-			port.PFNumber, err = present(number[uint16](a))
+			port.PFNumber, err = present(rtnetlink.Number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_VF_NUMBER:
-			port.VFNumber, err = present(number[uint16](a))
+			port.VFNumber, err = present(rtnetlink.Number[uint16](a))
 		case nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER:
-			port.SFNumber, err = present(number[uint32](a))
+			port.SFNumber, err = present(rtnetlink.Number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER:
-			port.Controller, err = present(number[uint32](a))
+			port.Controller, err = present(rtnetlink.Number[uint32](a))
 		case nl.DEVLINK_ATTR_PORT_EXTERNAL:
 			var flag uint8
-			flag, err = number[uint8](a)
+			flag, err = rtnetlink.Number[uint8](a)
 			external := flag != 0
 			port.External = &external
 		}
@@ -224,7 +225,7 @@ func present[T any](value T, err error) (*T, error) { return &value, err }
 // attribute reads a file of sysfs. It returns "" if the file does not exist or the driver does not support it.
 func (e Eswitch) attribute(name string) (string, error) {
 	text, err := fs.ReadFile(e.Sys, name)
-	if err != nil && !absent(err) {
+	if err != nil && !rtnetlink.Absent(err) {
 		return "", err
 	}
 	return string(bytes.TrimSpace(text)), nil

@@ -1,6 +1,6 @@
-// Package link reads network interfaces, vDPA devices and eswitches from the kernel. No other package uses netlink
-// or devlink. [Kernel] requests single objects by name; only the devlink ports of a PF are a list. [Recorder] lists
-// all objects, for programs that examine a node.
+// Package link looks network interfaces, vDPA devices and eswitches up in the kernel, and enters network namespaces. It
+// requests single objects by name; only the devlink ports of a PF are a list. Package listing lists all objects, and
+// package settings reads and changes what a pod can set.
 //
 // The package needs no privilege in its own network namespace, except CAP_NET_ADMIN for the eswitch mode. Entering
 // another network namespace needs CAP_SYS_ADMIN in both.
@@ -8,11 +8,9 @@ package link
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/bits"
 	"net"
 	"slices"
 	"syscall"
@@ -20,6 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
 var (
@@ -107,35 +107,35 @@ func (k *Kernel) Interface(netns, name string) (_ Interface, err error) {
 	if name == "" || len(name) >= maxAltName {
 		return Interface{}, ErrNoInterface // invalid name
 	}
-	r, err := dial(netns)
+	c, err := dial(netns)
 	if err != nil {
 		return Interface{}, err
 	}
-	defer r.socket.Close()
-	f, err := r.get(local, 0, nl.NewRtAttr(attribute, nl.ZeroTerminated(name)))
+	defer c.Close()
+	l, err := c.Get(rtnetlink.Local, 0, nl.NewRtAttr(attribute, nl.ZeroTerminated(name)))
 	if errors.Is(err, syscall.ENODEV) || attribute == unix.IFLA_ALT_IFNAME && errors.Is(err, syscall.EINVAL) { // EINVAL before Linux 5.5
 		return Interface{}, ErrNoInterface
 	}
 	if err != nil {
 		return Interface{}, fmt.Errorf("read from rtnetlink: %w", err)
 	}
-	return r.describe(f, maxDepth)
+	return describe(c, l, maxDepth)
 }
 
 // WithMAC returns the names of the interfaces in the current network namespace that have a hardware address. It lists all
 // interfaces.
 func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
-	r, err := dial("")
+	c, err := rtnetlink.Dial()
 	if err != nil {
 		return nil, err
 	}
-	defer r.socket.Close()
-	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
+	defer c.Close()
+	answers, err := c.Links(rtnetlink.SkipStats)
 	for _, answer := range answers {
-		if f, err := parse(answer, local); err != nil {
+		if l, err := rtnetlink.ParseLink(answer, rtnetlink.Local); err != nil {
 			return nil, fmt.Errorf("list interfaces: %w", err)
-		} else if bytes.Equal(f.MAC, mac) {
-			names = append(names, f.Name)
+		} else if bytes.Equal(l.MAC, mac) {
+			names = append(names, l.Name)
 		}
 	}
 	return names, err
@@ -144,8 +144,8 @@ func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
 // VDPAMAC returns the MAC address in the configuration of a vDPA network device. ok is false if the device does not
 // exist, the kernel has no vDPA, or the address is missing or zero.
 func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error) {
-	config, err := retryInterrupted(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
-	if absent(err) {
+	config, err := rtnetlink.Retry(func() (*netlink.VDPADevConfig, error) { return netlink.VDPAGetDevConfigByName(name) })
+	if rtnetlink.Absent(err) {
 		return nil, false, nil
 	}
 	if err != nil {
@@ -157,127 +157,4 @@ func (k *Kernel) VDPAMAC(name string) (mac net.HardwareAddr, ok bool, err error)
 		}
 	}
 	return nil, false, nil
-}
-
-// absent reports whether an error means that an object does not exist: no such file, device or generic netlink
-// family, or a request that the kernel or driver does not support.
-func absent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EINVAL) ||
-		errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EPROTONOSUPPORT)
-}
-
-// An attribute is part of a netlink message (struct nlattr in linux/netlink.h).
-type attribute struct {
-	kind  uint16 // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
-	value []byte // part of the message's memory
-	raw   []byte // the attribute with its header
-}
-
-// attributes parses the attributes after the header of a message. Use header 0 for nested attributes. The error
-// wraps EBADMSG. The library returns EINVAL in this case, which also means that the kernel does not support a
-// request, so a broken answer would look like a missing feature.
-func attributes(message []byte, header int) (list []attribute, err error) {
-	if len(message) < header {
-		return nil, fmt.Errorf("netlink message of %d bytes: %w", len(message), syscall.EBADMSG)
-	}
-	list = make([]attribute, 0, len(message)/24) // of a usual size
-	for rest := message[header:]; len(rest) > 0; {
-		if len(rest) < unix.SizeofRtAttr {
-			return nil, fmt.Errorf("%d bytes after the last netlink attribute: %w", len(rest), syscall.EBADMSG)
-		}
-		size, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])&nl.NLA_TYPE_MASK
-		if size < unix.SizeofRtAttr || size > len(rest) {
-			return nil, fmt.Errorf("netlink attribute %d has %d bytes, of %d: %w", kind, size, len(rest), syscall.EBADMSG)
-		}
-		list = append(list, attribute{kind, rest[unix.SizeofRtAttr:size], rest[:size]})
-		rest = rest[min((size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1), len(rest)):]
-	}
-	return list, nil
-}
-
-func (a attribute) text() string { return unix.ByteSliceToString(a.value) }
-
-func (a attribute) integer() (int, error) {
-	n, err := number[uint32](a)
-	return int(int32(n)), err
-}
-
-// number returns the value of an unsigned attribute, or an error if its size is different. It does not use
-// binary.Decode, which adds 20 KB of reflection to the executable.
-func number[T uint8 | uint16 | uint32](a attribute) (n T, err error) {
-	if 8*len(a.value) != bits.Len32(uint32(^n)) {
-		return 0, fmt.Errorf("netlink attribute %d has %d bytes of value: %w", a.kind, len(a.value), syscall.EBADMSG)
-	}
-	switch len(a.value) {
-	case 1:
-		n = T(a.value[0])
-	case 2:
-		n = T(binary.NativeEndian.Uint16(a.value))
-	default:
-		n = T(binary.NativeEndian.Uint32(a.value))
-	}
-	return n, nil
-}
-
-// maxTries is the number of requests before retryInterrupted returns EINTR.
-const maxTries = 4
-
-// retryInterrupted calls request again while it returns EINTR. The library returns EINTR if a signal interrupts the
-// answer, or if the list changes during a dump (NLM_F_DUMP_INTR).
-func retryInterrupted[T any](request func() (T, error)) (answer T, err error) {
-	for range maxTries {
-		if answer, err = request(); !errors.Is(err, syscall.EINTR) {
-			return answer, err
-		}
-	}
-	return answer, fmt.Errorf("interrupted %d times: %w", maxTries, err)
-}
-
-// SetAltName adds or removes an altname of an interface in the current network namespace. It needs CAP_NET_ADMIN.
-func (k *Kernel) SetAltName(i Interface, altName string, present bool) error {
-	set := netlink.LinkDelAltName
-	if present {
-		set = netlink.LinkAddAltName
-	}
-	if err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName); err != nil {
-		return fmt.Errorf("interface %q: set altname %q, %v: %w", i.Name, altName, present, err)
-	}
-	return nil
-}
-
-// Change contains new values for an interface in the current network namespace. Zero values keep the current ones.
-type Change struct {
-	Name string // renaming sets the interface down for a moment
-	MTU  int    // bytes
-	MAC  net.HardwareAddr
-}
-
-// Change changes an interface, the name last. It stops at the first error. It needs CAP_NET_ADMIN.
-func (k *Kernel) Change(i Interface, to Change) error {
-	l, err := netlink.LinkByIndex(i.Index)
-	if err != nil {
-		return fmt.Errorf("interface %q: %w", i.Name, err)
-	}
-	set := func(what string, wanted bool, do func() error) {
-		if wanted && err == nil {
-			if err = do(); err != nil {
-				err = fmt.Errorf("interface %q: set %s: %w", i.Name, what, err)
-			}
-		}
-	}
-	set("mtu", to.MTU != 0, func() error { return netlink.LinkSetMTU(l, to.MTU) })
-	set("address", to.MAC != nil, func() error { return netlink.LinkSetHardwareAddr(l, to.MAC) })
-	set("name", to.Name != "", func() error { return rename(l, to.Name) })
-	return err
-}
-
-// rename sets an interface down, because most kernels cannot rename one that is up, and then up again.
-func rename(l netlink.Link, name string) (err error) {
-	if l.Attrs().Flags&net.FlagUp != 0 {
-		if err := netlink.LinkSetDown(l); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, netlink.LinkSetUp(l)) }()
-	}
-	return netlink.LinkSetName(l, name)
 }

@@ -2,7 +2,6 @@ package link_test
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,35 +127,4 @@ func TestMissingKernelFeaturesAreNotErrors(t *testing.T) {
 			t.Errorf("Representor: %q, %v, %v", name, ok, err)
 		}
 	}
-}
-
-func TestChangeSetsNameMTUAndMAC(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
-		k := kernel()
-		mac, _ := net.ParseMAC("02:00:00:00:00:07")
-		nic := named(t, "net1")
-		must(t, k.Change(nic, link.Change{Name: "nic", MTU: 1400, MAC: mac}))
-		got, err := k.Interface("", "nic")
-		if err != nil || got.MTU != 1400 || got.MAC.String() != mac.String() {
-			t.Errorf("got %+v, %v", got, err)
-		}
-		l, err := netlink.LinkByName("nic")
-		if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
-			t.Errorf("it stays up: %+v, %v", l, err)
-		}
-		must(t, k.Change(nic, link.Change{}))
-		if err := k.Change(link.Interface{Name: "nic", Index: nic.Index + 1000}, link.Change{MTU: 1500}); err == nil {
-			t.Error("there is no such interface")
-		}
-		if err := k.Change(nic, link.Change{Name: "lo"}); err == nil {
-			t.Error("lo is taken")
-		}
-		if _, ok, err := k.VF("nic", 0); ok || err != nil {
-			t.Errorf("it has no VFs: %v, %v", ok, err)
-		}
-		if _, ok, err := k.VF("none", 0); ok || !errors.Is(err, link.ErrNoInterface) {
-			t.Errorf("there is no such interface: %v, %v", ok, err)
-		}
-	})
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
 // ourNetns is the network namespace of the thread that opens it.
@@ -97,8 +99,8 @@ func IsOwnNetns(path string) (bool, error) {
 	return err == nil && its.Dev == ours.Dev && its.Ino == ours.Ino, nil
 }
 
-// within calls f in the network namespace at path, or in the current one if path is "", and returns the error of f.
-func within(path string, f func() error) error {
+// Within calls f in the network namespace at path, or in the current one if path is "", and returns the error of f.
+func Within(path string, f func() error) error {
 	own := path == ""
 	if !own {
 		own, _ = IsOwnNetns(path)
@@ -126,7 +128,7 @@ func entryError(path string, refused error) error {
 	}
 	err := tryNetns(path)
 	switch {
-	case absent(err): // a namespace of another kind, or one that has just ended
+	case rtnetlink.Absent(err): // a namespace of another kind, or one that has just ended
 		return fmt.Errorf("%w: %w", ErrNoNetns, err)
 	case err == nil:
 		err = refused

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
 // ErrSeveralRepresentors is the error for a function with more than one possible representor.
@@ -40,7 +41,7 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name strin
 	switch {
 	case len(found) > 0:
 		name, err = f.choose(found)
-	case err == nil && !absent(broken):
+	case err == nil && !rtnetlink.Absent(broken):
 		err = broken // the unread list may contain a representor
 	}
 	if err != nil {
@@ -100,7 +101,7 @@ func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
 		return nil, err
 	}
 	all, err := fs.ReadDir(e.Sys, "class/net")
-	if absent(err) {
+	if rtnetlink.Absent(err) {
 		return nil, nil
 	}
 	for _, entry := range all {

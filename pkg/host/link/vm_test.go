@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/test/difftest"
 	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/rtnetlink"
+	"devinfo-cni.io/test/difftest"
 )
 
 func needs(t *testing.T, setups ...string) *Kernel {
@@ -41,7 +43,7 @@ func TestVMOnlyPortsOfDeviceAreReturned(t *testing.T) {
 			}
 		}
 	}
-	if ports, err := (Handle{"netdevsim", "nosuch"}).Ports(); !absent(err) {
+	if ports, err := (Handle{"netdevsim", "nosuch"}).Ports(); !rtnetlink.Absent(err) {
 		t.Errorf("a missing device: %d ports, %v: the kernel may ignore the handle", len(ports), err)
 	}
 }
@@ -92,20 +94,5 @@ func TestVMVDPADevicesHaveMACs(t *testing.T) {
 		if mac.String() != want || ok != (want != "") || err != nil {
 			t.Errorf("%s: %v, %v, %v; want %s", name, mac, ok, err, want)
 		}
-	}
-}
-
-// The netlink library's LinkByName does not request the VFs.
-func TestVMVFSettingsOnPF(t *testing.T) {
-	k := needs(t, "igb")
-	for _, vlan := range []int{5, 0} {
-		difftest.Must(t, k.SetVF("enp65s0", 1, VFVLAN, VFSettings{VLAN: vlan}))
-		vf, ok, err := k.VF("enp65s0", 1)
-		if err != nil || !ok || vf.Index != 1 || vf.VLAN != vlan || vf.PFName != "enp65s0" {
-			t.Errorf("VLAN %d: got %+v, %v, %v", vlan, vf, ok, err)
-		}
-	}
-	if vf, ok, err := k.VF("enp65s0", 7); ok || err != nil {
-		t.Errorf("a missing VF: %+v, %v", vf, err)
 	}
 }

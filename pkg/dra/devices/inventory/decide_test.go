@@ -10,7 +10,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
@@ -127,9 +127,9 @@ func changed(t testing.TB, changes string) inventory.Host {
 			}
 			h.Uses[name] = more
 		case "port":
-			h.Links[slices.IndexFunc(h.Links, func(l link.InterfaceRecord) bool { return l.Name == name })].Master = other
+			h.Links[slices.IndexFunc(h.Links, func(l listing.Interface) bool { return l.Name == name })].Master = other
 		default:
-			h.Links = append(h.Links, link.InterfaceRecord{Name: name, Link: other, Info: link.LinkInfo{Kind: what}, MTU: 1500})
+			h.Links = append(h.Links, listing.Interface{Name: name, Link: other, Info: listing.Info{Kind: what}, MTU: 1500})
 		}
 	}
 	return h

@@ -27,7 +27,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 )
 
 // Pods can share a NIC or a master (bond, bridge or OVS bridge). A master cannot be exclusive.
@@ -165,7 +165,7 @@ func Busy(h Host, name string) (string, error) {
 			on = append(on, other.Name)
 		}
 	}
-	upper := slices.IndexFunc(h.Links, func(l link.InterfaceRecord) bool { return d.IfName != "" && l.Link == d.IfName })
+	upper := slices.IndexFunc(h.Links, func(l listing.Interface) bool { return d.IfName != "" && l.Link == d.IfName })
 	switch {
 	case d.Name == "":
 		return "the node has lost it", nil

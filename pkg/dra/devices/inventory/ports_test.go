@@ -10,7 +10,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 )
 
 const function = "pci-0000-3b-00-0" // of [capturetest.Ports]
@@ -166,7 +166,7 @@ func (k *cards) node(card []aPort) (h inventory.Host, devices []inventory.Device
 	h.Uplinks, h.Uses = []string{}, map[string]string{}
 	for n, p := range card {
 		ifName := fmt.Sprint("p", n+1)
-		switch at := slices.IndexFunc(h.Links, func(l link.InterfaceRecord) bool { return l.Name == ifName }); p.state {
+		switch at := slices.IndexFunc(h.Links, func(l listing.Interface) bool { return l.Name == ifName }); p.state {
 		case uplink:
 			h.Uplinks = append(h.Uplinks, ifName)
 		case used:

@@ -15,13 +15,14 @@ import (
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 type Host struct {
 	hostdev.Host
 	Uplinks []string          // interfaces of default routes; nil = unknown
-	Uses    map[string]string // other uses of interfaces by the host: see [link.Recorder.Uses]; nil = unknown
+	Uses    map[string]string // other uses of interfaces by the host: see [listing.Uses]; nil = unknown
 }
 
 // Live reads this machine: see [hostdev.Live].
@@ -30,7 +31,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	uplinks, uses, err := link.Recorder{}.Uses(host.Links)
+	uplinks, uses, err := listing.Uses(host.Links)
 	return Host{host, append([]string{}, uplinks...), uses}, err
 }
 
@@ -50,7 +51,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		return nil, nil, err
 	}
 	r := &reader{
-		host: h, links: make(map[string]link.InterfaceRecord, len(h.Links)), warnings: warnings,
+		host: h, links: make(map[string]listing.Interface, len(h.Links)), warnings: warnings,
 		named: map[string]*device{}, roots: map[string]deviceattribute.DeviceAttribute{},
 	}
 	for _, l := range h.Links {
@@ -103,7 +104,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 
 type reader struct {
 	host     Host
-	links    map[string]link.InterfaceRecord
+	links    map[string]listing.Interface
 	roots    map[string]deviceattribute.DeviceAttribute // root complexes, by address of a function that is not a VF
 	devices  []*device
 	named    map[string]*device // by published name

@@ -9,10 +9,11 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 )
 
 // Unmatched returns the rules that no device meets, in their order, each with the reason.
-func (r Rules) Unmatched(decisions []Decision, links []link.InterfaceRecord) (list []state.UnmatchedRule) {
+func (r Rules) Unmatched(decisions []Decision, links []listing.Interface) (list []state.UnmatchedRule) {
 	if r.absent {
 		return []state.UnmatchedRule{{Rule: "devices", Why: "the file has no rules; write a rule such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] to offer no devices"}}
 	}
@@ -47,7 +48,7 @@ func failure(decisions []Decision, rule int) (why string) {
 	return why
 }
 
-func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRecord, failure string) (unmatched state.UnmatchedRule) {
+func explain(n int, r *Rule, known map[string][]string, links []listing.Interface, failure string) (unmatched state.UnmatchedRule) {
 	var names, why []string
 	for _, m := range matchers {
 		values := m.values(r)
@@ -83,8 +84,8 @@ func explain(n int, r *Rule, known map[string][]string, links []link.InterfaceRe
 }
 
 // noDevice describes an interface that does not belong to a device.
-func noDevice(name string, links []link.InterfaceRecord) string {
-	n := slices.IndexFunc(links, func(l link.InterfaceRecord) bool { return l.Name == name })
+func noDevice(name string, links []listing.Interface) string {
+	n := slices.IndexFunc(links, func(l listing.Interface) bool { return l.Name == name })
 	switch {
 	case n < 0:
 		return "this node has no interface " + name

@@ -1,5 +1,5 @@
 // Package restore records the settings of a node's device before a pod gets it ([Devices.Look]), and restores them
-// afterwards ([Devices.Restore]): the driver, the name, MTU, MAC and [link.Settings] of the interface, and the VF
+// afterwards ([Devices.Restore]): the driver, the name, MTU, MAC and [settings.Dump] of the interface, and the VF
 // settings of its PF. It also binds functions to kernel drivers for pods.
 //
 // A device is identified by its name on a bus. Its interface may be in a pod. After the pod's network namespace
@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -28,17 +29,17 @@ var (
 	ErrNotOnNode = errors.New("its interface is not on the node, and may be in another network namespace")
 )
 
-// Links gives access to the interfaces in the host's network namespace. [*link.Kernel] implements it.
+// Links gives access to the interfaces in the host's network namespace. [settings.Kernel] implements it.
 type Links interface {
 	hostdev.Interfaces
-	VF(pf string, index int) (vf link.VFRecord, ok bool, err error)
+	VF(pf string, index int) (vf settings.VFRecord, ok bool, err error)
 	// The next methods address the interface by its index.
-	Change(i link.Interface, to link.Change) error
-	Settings(i link.Interface) (link.Settings, error)
-	Set(i link.Interface, setting string, to link.Settings) error
+	Change(i link.Interface, to settings.Change) error
+	Settings(i link.Interface) (settings.Dump, error)
+	Set(i link.Interface, setting string, to settings.Dump) error
 	SetAltName(i link.Interface, altName string, present bool) error
 
-	SetVF(pf string, index int, setting string, to link.VFSettings) error
+	SetVF(pf string, index int, setting string, to settings.VF) error
 }
 
 // Devices restores the devices of the node. Its methods may be called concurrently for different devices.
@@ -77,9 +78,9 @@ type Snapshot struct {
 	MTU    int    `json:"mtu,omitempty"`
 	MAC    string `json:"mac,omitempty"` // "" = its MAC does not have six bytes
 
-	Settings link.Settings `json:"dump,omitempty"` // nil = not recorded
+	Settings settings.Dump `json:"dump,omitempty"` // nil = not recorded
 
-	VF *link.VFSettings `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
+	VF *settings.VF `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
 }
 
 // IsReplaced reports whether now is a different device at the same place, because VFs were created again or a card
@@ -184,9 +185,9 @@ func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 			continue
 		}
 		i, err := d.links.Interface("", ports[n].Name)
-		var settings link.Settings
+		var dump settings.Dump
 		if err == nil {
-			settings, err = d.links.Settings(i)
+			dump, err = d.links.Settings(i)
 		}
 		// The interface may just have been removed or renamed, and its name may be the name or altname of another one.
 		if errors.Is(err, link.ErrNoInterface) || err == nil && i.Index != ports[n].Index {
@@ -194,7 +195,7 @@ func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present,
 		} else if err != nil {
 			return now, err
 		}
-		now.is, now.Settings = i, settings
+		now.is, now.Settings = i, dump
 		now.Port, now.PortName, now.IfName, now.MTU = ports[n].DevPort, ports[n].PortName, i.Name, i.MTU
 		if len(i.MAC) == 6 {
 			now.MAC = i.MAC.String()
@@ -237,7 +238,7 @@ func (d *Devices) function(now *present) error {
 		return away
 	}
 	if ok {
-		now.VF, now.pf, now.index = &vf.VFSettings, ports[0].Name, index
+		now.VF, now.pf, now.index = &vf.VF, ports[0].Name, index
 	}
 	return err
 }

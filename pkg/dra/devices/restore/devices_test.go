@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
@@ -61,8 +62,8 @@ func named(k *restoretest.Kernel, name string) link.Interface {
 }
 
 // untouched are the initial settings of a VF on its PF.
-func untouched() *link.VFSettings {
-	return &link.VFSettings{VLANProto: 0x8100, SpoofCheck: true}
+func untouched() *settings.VF {
+	return &settings.VF{VLANProto: 0x8100, SpoofCheck: true}
 }
 
 func TestLookFindsDeviceByBusAndName(t *testing.T) {
@@ -82,13 +83,13 @@ func TestLookFindsDeviceByBusAndName(t *testing.T) {
 }
 
 // spoilt returns other settings than a new interface has, and their names.
-func spoilt() (all link.Settings, names []string) {
-	names = []string{restore.Name, link.AltNames, "features", "noarp", "xdp", "ethtool-99", "rings"}
-	all = link.Settings{}
+func spoilt() (all settings.Dump, names []string) {
+	names = []string{restore.Name, settings.AltNames, "features", "noarp", "xdp", "ethtool-99", "rings"}
+	all = settings.Dump{}
 	for _, name := range names[2:] {
 		all[name] = "07"
 	}
-	all[link.AltNames] = "eth2 eth3.100"
+	all[settings.AltNames] = "eth2 eth3.100"
 	return all, names
 }
 
@@ -113,7 +114,7 @@ func lives() []life {
 			difftest.Must(t, k.EndNetns(netns))
 		}, names},
 		{"DEL could not move it, because another interface has the altname that the pod gave to it", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
-			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
+			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, settings.Dump{settings.AltNames: "eth3"}))
 			difftest.Is(t, k.Move(vf, netns, "", "net1"), syscall.EEXIST)
 			difftest.Must(t, k.EndNetns(netns))
 		}, []string{restore.Name}},
@@ -121,13 +122,13 @@ func lives() []life {
 			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
 		}, []string{restore.MTU, restore.MAC}},
 		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
-			difftest.Must(t, k.ConfigureVF(vf, link.VFSettings{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
+			difftest.Must(t, k.ConfigureVF(vf, settings.VF{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
-		}, []string{restore.Name, restore.MTU, restore.MAC, link.VFMAC, link.VFVLAN, link.VFTrust}},
+		}, []string{restore.Name, restore.MTU, restore.MAC, settings.VFMAC, settings.VFVLAN, settings.VFTrust}},
 		{"its PF set all else", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
-			difftest.Must(t, k.ConfigureVF(vf, link.VFSettings{
+			difftest.Must(t, k.ConfigureVF(vf, settings.VF{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
-		}, []string{link.VFVLAN, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID}},
+		}, []string{settings.VFVLAN, settings.VFSpoofCheck, settings.VFLinkState, settings.VFRate, settings.VFGUID}},
 		{"vfio-pci", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			h := k.Host()
 			difftest.Must(t, h.MayBind(f, "vfio-pci"))
@@ -142,7 +143,7 @@ func lives() []life {
 			to := *untouched()
 			to.MAC = podsMAC
 			difftest.Must(t, k.ConfigureVF(vf, to))
-		}, []string{link.VFMAC, restore.Driver, restore.Name, restore.MAC}},
+		}, []string{settings.VFMAC, restore.Driver, restore.Name, restore.MAC}},
 		{"the pod unbound the driver", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
 		}, []string{restore.Driver, restore.Name, restore.MAC}},
@@ -176,7 +177,7 @@ func TestRestoreFailsWhilePFIsAway(t *testing.T) {
 		k := kernel(t, dir, "igb-sriov")
 		h := k.Host()
 		f := look(t, h, function(vf, "eth2"))
-		difftest.Must(t, k.ConfigureVF(vf, link.VFSettings{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}), test.away(k, dir))
+		difftest.Must(t, k.ConfigureVF(vf, settings.VF{VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}), test.away(k, dir))
 		did, err := h.Restore(f)
 		difftest.Is(t, err, restore.ErrNotOnNode)
 		difftest.Same(t, name+": did without its PF", did, []string(nil))
@@ -185,7 +186,7 @@ func TestRestoreFailsWhilePFIsAway(t *testing.T) {
 		difftest.Must(t, test.back(k, dir))
 		did, err = h.Restore(f)
 		difftest.Must(t, err)
-		difftest.Same(t, name+": did with its PF", did, []string{link.VFVLAN, link.VFTrust})
+		difftest.Same(t, name+": did with its PF", did, []string{settings.VFVLAN, settings.VFTrust})
 		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	}
 }
@@ -284,7 +285,7 @@ func TestRestoreDoesNotChangeOtherPort(t *testing.T) {
 
 // A new version reads records of an older version.
 func TestSnapshotHasKeysOfSettings(t *testing.T) {
-	got, err := json.Marshal(restore.Snapshot{Bus: "pci", Device: "0000:03:00.2", Settings: link.Settings{link.AltNames: "a", "group": "01000000"}, VF: &link.VFSettings{
+	got, err := json.Marshal(restore.Snapshot{Bus: "pci", Device: "0000:03:00.2", Settings: settings.Dump{settings.AltNames: "a", "group": "01000000"}, VF: &settings.VF{
 		MAC: "02:00:00:00:00:01", VLAN: 7, QoS: 3, VLANProto: 0x88a8, Trust: true, SpoofCheck: true, LinkState: 2, MinRate: 10, MaxRate: 200,
 		NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78",
 	}})
@@ -301,7 +302,7 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 	k, h, f := igb(t)
 	g := look(t, h, function(other, "eth3"))
 	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Move(other, "", netns+"2", "net2"))
-	difftest.Must(t, k.Configure(vf, link.Settings{link.AltNames: "eth3"}))
+	difftest.Must(t, k.Configure(vf, settings.Dump{settings.AltNames: "eth3"}))
 	difftest.Must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
 	did, err := h.Restore(g)
 	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
@@ -335,12 +336,12 @@ func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	k, h, _ := igb(t)
 	difftest.Must(t, k.SetAltName(named(k, "eth2"), "eth9", true))
 	f := look(t, h, function(vf, "eth2"))
-	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, link.Settings{link.AltNames: ""}), k.EndNetns(netns))
-	difftest.Must(t, k.Change(named(k, "eth3"), link.Change{Name: "eth9"}))
+	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, settings.Dump{settings.AltNames: ""}), k.EndNetns(netns))
+	difftest.Must(t, k.Change(named(k, "eth3"), settings.Change{Name: "eth9"}))
 	did, err := h.Restore(f)
 	difftest.Must(t, err)
 	difftest.Equal(t, did, []string{restore.Name})
-	delete(f.Settings, link.AltNames)
+	delete(f.Settings, settings.AltNames)
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
@@ -362,12 +363,12 @@ func (o *overtaken) Interface(netns, name string) (link.Interface, error) {
 	return o.Kernel.Interface(netns, name)
 }
 
-func (o *overtaken) Settings(i link.Interface) (link.Settings, error) {
+func (o *overtaken) Settings(i link.Interface) (settings.Dump, error) {
 	o.next()
 	return o.Kernel.Settings(i)
 }
 
-func (o *overtaken) Change(i link.Interface, to link.Change) error {
+func (o *overtaken) Change(i link.Interface, to settings.Change) error {
 	o.next()
 	return o.Kernel.Change(i, to)
 }
@@ -375,14 +376,14 @@ func (o *overtaken) Change(i link.Interface, to link.Change) error {
 func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 	const other = "0000:01:10.2" // eth3
 	for name, take := range map[string]func(*restoretest.Kernel) error{
-		"name":    func(k *restoretest.Kernel) error { return k.Change(named(k, "eth3"), link.Change{Name: "eth2"}) },
+		"name":    func(k *restoretest.Kernel) error { return k.Change(named(k, "eth3"), settings.Change{Name: "eth2"}) },
 		"altname": func(k *restoretest.Kernel) error { return k.SetAltName(named(k, "eth3"), "eth2", true) },
 	} {
 		overtakenAfter := func(calls int) (*restoretest.Kernel, *restore.Devices, restore.Snapshot) {
 			k, _, f := igb(t)
 			difftest.Must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
 			return k, restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() {
-				difftest.Must(t, k.Change(named(k, "eth2"), link.Change{Name: "away"}), take(k))
+				difftest.Must(t, k.Change(named(k, "eth2"), settings.Change{Name: "away"}), take(k))
 			}}), f
 		}
 		for calls := range 2 {
@@ -404,7 +405,7 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 func TestSettingsWithoutSnapshotAreNotChanged(t *testing.T) {
 	k, h, f := igb(t)
 	f.Settings = nil
-	difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{link.AltNames: "x", "promisc": "on"}), k.EndNetns(netns))
+	difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{settings.AltNames: "x", "promisc": "on"}), k.EndNetns(netns))
 	did, err := h.Restore(f)
 	difftest.Must(t, err)
 	difftest.Equal(t, did, []string(nil))
@@ -424,7 +425,7 @@ func TestUnknownDifferenceIsHarmless(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k, h, f := igb(t)
 			f.Withhold = test.withhold
-			difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000", test.setting: "07000000"}), k.EndNetns(netns))
+			difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000", test.setting: "07000000"}), k.EndNetns(netns))
 			if test.setting == "xdpoffload" {
 				k.Fault = func() error { return errors.New("firmware says no") }
 			}
@@ -443,7 +444,7 @@ func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
 	for killedAt := range changes + 2 {
 		k, h, f := igb(t)
 		f.MayReset = true
-		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
 		n := 0
 		k.Fault = func() error {
 			if n++; n > killedAt {
@@ -484,7 +485,7 @@ func TestOnlyMeasuredDriversAreReset(t *testing.T) {
 			k := kernel(t, t.TempDir(), test.host)
 			f := look(t, k.Host(), function(test.device, test.ifName))
 			f.MayReset = test.mayReset
-			difftest.Must(t, k.Move(test.device, "", netns, test.ifName), k.Configure(test.device, link.Settings{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+			difftest.Must(t, k.Move(test.device, "", netns, test.ifName), k.Configure(test.device, settings.Dump{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
 			did, err := k.Host().Restore(f)
 			difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{"rtnetlink-99"})
 			difftest.Equal(t, did, []string(nil))

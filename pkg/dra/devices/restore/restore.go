@@ -9,10 +9,10 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 )
 
-// The settings that Restore restores, in addition to [link.VFSettings] and [link.Settings].
+// The settings that Restore restores, in addition to [settings.VF] and [settings.Dump].
 const (
 	Away   = "away" // the interface is not on the node, so no setting can be restored
 	Driver = "driver"
@@ -25,13 +25,13 @@ const (
 // SettingNames returns the settings that must be restored before the next pod may get the device, in the order of
 // reports.
 func SettingNames() []string {
-	return slices.Concat([]string{Away, Driver, Name, MTU, MAC}, link.Names(),
-		[]string{link.VFMAC, link.VFVLAN, link.VFTrust, link.VFSpoofCheck, link.VFLinkState, link.VFRate, link.VFGUID})
+	return slices.Concat([]string{Away, Driver, Name, MTU, MAC}, settings.Names(),
+		[]string{settings.VFMAC, settings.VFVLAN, settings.VFTrust, settings.VFSpoofCheck, settings.VFLinkState, settings.VFRate, settings.VFGUID})
 }
 
 // Mismatch is the error for settings that could not be restored.
 type Mismatch struct {
-	Settings []string // see [SettingNames] and [link.Settings]
+	Settings []string // see [SettingNames] and [settings.Dump]
 	Values   []string // "gso_max_size is 2000, was 65536", of the settings of the interface
 	Err      error    // reason of the failure
 
@@ -126,7 +126,7 @@ func (d *Devices) rebind(f Snapshot, now present) (did []string, err error) {
 	// An igbvf interface that was bound while its PF had a MAC for it cannot change its own MAC until it is bound again.
 	// So restore the MAC on the PF first.
 	for _, s := range d.leftOnPF(f, now) {
-		if s.what == link.VFMAC {
+		if s.what == settings.VFMAC {
 			if err := s.set(); err != nil {
 				return nil, &Mismatch{Settings: []string{s.what}, Err: err}
 			}
@@ -174,27 +174,27 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 	}
 	if f.Settings != nil {
 		want := maps.Clone(f.Settings)
-		names := slices.DeleteFunc(strings.Fields(want[link.AltNames]), d.isOtherName(now))
-		if want[link.AltNames] = strings.Join(names, " "); names == nil {
-			delete(want, link.AltNames)
+		names := slices.DeleteFunc(strings.Fields(want[settings.AltNames]), d.isOtherName(now))
+		if want[settings.AltNames] = strings.Join(names, " "); names == nil {
+			delete(want, settings.AltNames)
 		}
 		for _, what := range want.Unlike(now.Settings) {
 			set := func() error { return d.links.Set(now.is, what, want) }
-			if what == link.AltNames { // an altname may be the interface name to restore
+			if what == settings.AltNames { // an altname may be the interface name to restore
 				set = func() error { return d.setAltNames(now, names) }
 			}
 			list = append(list, setting{what, fmt.Sprintf("%s is %s, was %s", what, now.Settings.Text(what), want.Text(what)), false, set})
 		}
 	}
-	change := func(what string, differs bool, to link.Change) {
+	change := func(what string, differs bool, to settings.Change) {
 		if differs {
 			list = append(list, setting{what, "", false, func() error { return d.taken(to.Name, d.links.Change(now.is, to)) }})
 		}
 	}
 	mac, _ := net.ParseMAC(f.MAC)
-	change(MTU, f.MTU != now.MTU, link.Change{MTU: f.MTU})
-	change(MAC, f.MAC != "" && f.MAC != now.MAC, link.Change{MAC: mac})
-	change(Name, f.IfName != now.IfName, link.Change{Name: f.IfName})
+	change(MTU, f.MTU != now.MTU, settings.Change{MTU: f.MTU})
+	change(MAC, f.MAC != "" && f.MAC != now.MAC, settings.Change{MAC: mac})
+	change(Name, f.IfName != now.IfName, settings.Change{Name: f.IfName})
 	return list, nil
 }
 
@@ -202,7 +202,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 // altname cannot be added: an earlier pod may have given the interface the name of another device.
 func (d *Devices) isOtherName(now present) func(altName string) bool {
 	return func(altName string) bool {
-		if slices.Contains(strings.Fields(now.Settings[link.AltNames]), altName) {
+		if slices.Contains(strings.Fields(now.Settings[settings.AltNames]), altName) {
 			return false
 		}
 		i, err := d.links.Interface("", altName)
@@ -213,7 +213,7 @@ func (d *Devices) isOtherName(now present) func(altName string) bool {
 // setAltNames removes unwanted altnames, and then adds missing ones.
 func (d *Devices) setAltNames(now present, want []string) error {
 	var errs []error
-	names := strings.Fields(now.Settings[link.AltNames])
+	names := strings.Fields(now.Settings[settings.AltNames])
 	for _, name := range names {
 		if !slices.Contains(want, name) {
 			errs = append(errs, d.links.SetAltName(now.is, name, false))

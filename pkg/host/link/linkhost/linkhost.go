@@ -21,27 +21,28 @@ import (
 
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 )
 
 // Kernel is the [link.Kernel] of a captured host. It may be used concurrently.
 type Kernel struct {
 	link.Eswitch
 
-	// The lists of [link.Recorder] for the host's network namespace. Uplinks and Uses are nil if the capture does
+	// The lists of package listing for the host's network namespace. Uplinks and Uses are nil if the capture does
 	// not have them.
-	Links   []link.InterfaceRecord
+	Links   []listing.Interface
 	Uplinks []string
 	Uses    map[string]string
 
-	pod   []link.InterfaceRecord            // nil if the capture has no pod
-	netns map[string][]link.InterfaceRecord // by path; nil if the capture has pod instead
-	vdpa  map[string]link.VDPARecord
+	pod   []listing.Interface            // nil if the capture has no pod
+	netns map[string][]listing.Interface // by path; nil if the capture has pod instead
+	vdpa  map[string]listing.VDPA
 }
 
 // New reads the files below netlink/ of a host. The error names the file.
 func New(h *capturefile.Host) (*Kernel, error) {
-	var vdpa struct{ Config map[string]link.VDPARecord }
-	var eswitches struct{ Dev map[string]link.EswitchRecord }
+	var vdpa struct{ Config map[string]listing.VDPA }
+	var eswitches struct{ Dev map[string]listing.Eswitch }
 	var ports struct{ Port map[string]link.PortRecord }
 	host := new(Kernel)
 	for name, to := range map[string]any{
@@ -131,7 +132,7 @@ func (k *Kernel) HasNetns(path string) bool {
 	return !errors.Is(err, link.ErrNoNetns)
 }
 
-func (k *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
+func (k *Kernel) in(netns string) (links []listing.Interface, err error) {
 	there := k.pod != nil
 	switch {
 	case netns == "":
@@ -152,7 +153,7 @@ func (k *Kernel) in(netns string) (links []link.InterfaceRecord, err error) {
 	return links, nil
 }
 
-func (k *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link.Interface {
+func (k *Kernel) describe(l listing.Interface, netns string, depth int) *link.Interface {
 	mac, _ := net.ParseMAC(l.Address) // the address of a tunnel is an IP address
 	i := &link.Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Info.Kind, MAC: mac, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
@@ -169,7 +170,7 @@ func (k *Kernel) describe(l link.InterfaceRecord, netns string, depth int) *link
 
 // lower returns the lower interface of l. If an interface in a pod has its lower interface in a different network
 // namespace, lower searches the host's interfaces, because the capture does not name the namespace.
-func (k *Kernel) lower(l link.InterfaceRecord, netns string, depth int) *link.Interface {
+func (k *Kernel) lower(l listing.Interface, netns string, depth int) *link.Interface {
 	away := l.LinkNetns != nil
 	if away && netns == "" {
 		return nil

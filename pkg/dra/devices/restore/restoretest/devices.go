@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 )
 
 // unbind simulates a write to drivers/*/unbind. It removes the interface, even from a pod.
@@ -124,11 +125,11 @@ func (k *Kernel) Use(device string, mtu int, mac string) error {
 }
 
 // ConfigureVF simulates how sriov-cni sets a VF through its PF: the VF gets the MAC and cannot change it.
-func (k *Kernel) ConfigureVF(device string, to link.VFSettings) error {
+func (k *Kernel) ConfigureVF(device string, to settings.VF) error {
 	return k.change(func(w *world) error { w.set(device, to); return nil })
 }
 
-func (w *world) set(device string, to link.VFSettings) {
+func (w *world) set(device string, to settings.VF) {
 	*w.VFs[device] = to
 	if i := w.of(device); i != nil && to.MAC != "" {
 		i.MAC = to.MAC
@@ -136,7 +137,7 @@ func (w *world) set(device string, to link.VFSettings) {
 }
 
 // Configure simulates a pod that changes settings of its interface; "" removes one. Altnames are names in the pod's namespace.
-func (k *Kernel) Configure(device string, to link.Settings) error {
+func (k *Kernel) Configure(device string, to settings.Dump) error {
 	return k.change(func(w *world) error {
 		if i := w.of(device); i != nil && i.Netns != unmade && i.Netns != "" {
 			maps.Copy(i.Settings, to)
@@ -147,7 +148,7 @@ func (k *Kernel) Configure(device string, to link.Settings) error {
 }
 
 // Settings implements restore.Links.
-func (k *Kernel) Settings(of link.Interface) (s link.Settings, err error) {
+func (k *Kernel) Settings(of link.Interface) (s settings.Dump, err error) {
 	err = k.change(func(w *world) error {
 		i := w.on(of)
 		if i == nil {
@@ -160,7 +161,7 @@ func (k *Kernel) Settings(of link.Interface) (s link.Settings, err error) {
 }
 
 // Set implements restore.Links. Nobody can set the settings of a newer kernel.
-func (k *Kernel) Set(of link.Interface, setting string, to link.Settings) error {
+func (k *Kernel) Set(of link.Interface, setting string, to settings.Dump) error {
 	if k.Spares && !slices.Contains(restore.SettingNames(), setting) {
 		k = Open(filepath.Dir(k.dir))
 	}
@@ -223,14 +224,14 @@ func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
 }
 
 // VF implements restore.Links.
-func (k *Kernel) VF(pf string, index int) (vf link.VFRecord, ok bool, err error) {
+func (k *Kernel) VF(pf string, index int) (vf settings.VFRecord, ok bool, err error) {
 	err = k.change(func(w *world) error {
 		device, err := k.virtfn(w, pf, index)
 		if err != nil {
 			return err
 		}
 		set := w.VFs[device]
-		vf, ok = link.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, VFSettings: *set}, true
+		vf, ok = settings.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, VF: *set}, true
 		return nil
 	})
 	return vf, ok, err
@@ -242,7 +243,7 @@ func (k *Kernel) virtfn(w *world, pf string, index int) (string, error) {
 }
 
 // Change implements restore.Links.
-func (k *Kernel) Change(of link.Interface, to link.Change) error {
+func (k *Kernel) Change(of link.Interface, to settings.Change) error {
 	if err := k.fault(); err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func (w *world) isLocked(i *iface, mac string) bool {
 }
 
 // SetVF implements restore.Links.
-func (k *Kernel) SetVF(pf string, index int, setting string, to link.VFSettings) error {
+func (k *Kernel) SetVF(pf string, index int, setting string, to settings.VF) error {
 	if err := k.fault(); err != nil {
 		return err
 	}
@@ -292,19 +293,19 @@ func (k *Kernel) SetVF(pf string, index int, setting string, to link.VFSettings)
 		}
 		vf := *w.VFs[device]
 		switch setting {
-		case link.VFMAC:
+		case settings.VFMAC:
 			vf.MAC = to.MAC
-		case link.VFVLAN:
+		case settings.VFVLAN:
 			vf.VLAN, vf.QoS, vf.VLANProto = to.VLAN, to.QoS, to.VLANProto
-		case link.VFTrust:
+		case settings.VFTrust:
 			vf.Trust = to.Trust
-		case link.VFSpoofCheck:
+		case settings.VFSpoofCheck:
 			vf.SpoofCheck = to.SpoofCheck
-		case link.VFLinkState:
+		case settings.VFLinkState:
 			vf.LinkState = to.LinkState
-		case link.VFRate:
+		case settings.VFRate:
 			vf.MinRate, vf.MaxRate = to.MinRate, to.MaxRate
-		case link.VFGUID:
+		case settings.VFGUID:
 			vf.NodeGUID, vf.PortGUID = to.NodeGUID, to.PortGUID
 		}
 		w.set(device, vf)

@@ -19,6 +19,8 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -34,11 +36,11 @@ type Kernel struct {
 // world is the state of the node that /sys does not contain.
 type world struct {
 	Links   []*iface
-	VFs     map[string]*link.VFSettings // settings on the PF, by address of the VF
-	Drivers map[string]string           // driver of the function, by address
-	PFs     map[string]string           // address of the PF, by interface
-	Made    int                         // number of created interfaces
-	Ended   map[string]bool             // network namespaces
+	VFs     map[string]*settings.VF // settings on the PF, by address of the VF
+	Drivers map[string]string       // driver of the function, by address
+	PFs     map[string]string       // address of the PF, by interface
+	Made    int                     // number of created interfaces
+	Ended   map[string]bool         // network namespaces
 }
 
 // iface is an interface in any network namespace.
@@ -48,21 +50,21 @@ type iface struct {
 	Device           string // "0000:01:10.0", "mlx5_core.sf.4"; "" = no hardware
 	Dir              string // directory of its interfaces below /sys, "devices/.../net"; "" = it never moves
 	PFMAC            string // MAC on its PF when the driver was bound; "" = none
-	Settings         link.Settings
+	Settings         settings.Dump
 }
 
-func (i *iface) altNames() []string { return strings.Fields(i.Settings[link.AltNames]) }
+func (i *iface) altNames() []string { return strings.Fields(i.Settings[settings.AltNames]) }
 
 func (i *iface) setAltNames(names []string) {
 	slices.Sort(names)
-	if i.Settings[link.AltNames] = strings.Join(names, " "); len(names) == 0 {
-		delete(i.Settings, link.AltNames)
+	if i.Settings[settings.AltNames] = strings.Join(names, " "); len(names) == 0 {
+		delete(i.Settings, settings.AltNames)
 	}
 }
 
 // madeSettings are the settings of a new interface.
-func madeSettings() link.Settings {
-	return link.Settings{"txqueuelen": "e8030000", "multicast": "on", "features": "05", "rings": "05", "ethtool-99": "05"}
+func madeSettings() settings.Dump {
+	return settings.Dump{"txqueuelen": "e8030000", "multicast": "on", "features": "05", "rings": "05", "ethtool-99": "05"}
 }
 
 // Make creates a kernel with a captured host, such as one in testdata/hosts, in a directory. It creates the
@@ -79,7 +81,7 @@ func Make(dir string, captured []byte) (*Kernel, error) {
 	if err := copySys(host.Sys(), k.path("sys")); err != nil {
 		return nil, err
 	}
-	w := &world{VFs: map[string]*link.VFSettings{}, Drivers: map[string]string{}, PFs: map[string]string{}, Ended: map[string]bool{}}
+	w := &world{VFs: map[string]*settings.VF{}, Drivers: map[string]string{}, PFs: map[string]string{}, Ended: map[string]bool{}}
 	if err := w.read(sysfs.New(host.Sys()), host.File("netlink/ip-link.json"), k); err != nil {
 		return nil, err
 	}
@@ -126,7 +128,7 @@ func copySys(from fs.FS, to string) error {
 
 // read adds the functions and interfaces.
 func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
-	var records []link.InterfaceRecord
+	var records []listing.Interface
 	if err := json.Unmarshal(links, &records); err != nil {
 		return err
 	}
@@ -137,7 +139,7 @@ func (w *world) read(sys *sysfs.FS, links []byte, k *Kernel) error {
 	for _, fn := range functions {
 		a := fn.Address.String()
 		if fn.PF != nil {
-			w.VFs[a] = &link.VFSettings{VLANProto: 0x8100, SpoofCheck: true}
+			w.VFs[a] = &settings.VF{VLANProto: 0x8100, SpoofCheck: true}
 		}
 		if fn.Driver != vfio {
 			w.Drivers[a] = fn.Driver

@@ -1,4 +1,4 @@
-package link
+package settings
 
 import (
 	"cmp"
@@ -13,6 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
 // VFRecord is a VF of a PF. The VF may be in another network namespace.
@@ -20,11 +23,11 @@ type VFRecord struct {
 	PF     string `json:"pf"`     // PCI address of the PF
 	PFName string `json:"pfName"` // interface of the PF
 	Index  int    `json:"index"`  // index of the VF on its PF
-	VFSettings
+	VF
 }
 
-// VFSettings are a VF's settings on its PF (IFLA_VF_INFO). Settings that the PF's driver does not report are zero.
-type VFSettings struct {
+// VF are a VF's settings on its PF (IFLA_VF_INFO). Settings that the PF's driver does not report are zero.
+type VF struct {
 	MAC        string `json:"mac,omitempty"`       // administrative MAC address; "" = none
 	VLAN       int    `json:"vlan,omitempty"`      // 0 = none
 	QoS        int    `json:"qos,omitempty"`       // priority of the VLAN
@@ -49,7 +52,7 @@ const (
 	VFGUID       = "vf-guid" // node GUID and port GUID
 )
 
-func (s VFSettings) Unlike(other VFSettings) (names []string) {
+func (s VF) Unlike(other VF) (names []string) {
 	for _, c := range []struct {
 		name    string
 		differs bool
@@ -71,21 +74,21 @@ func (s VFSettings) Unlike(other VFSettings) (names []string) {
 
 // VFs lists the VFs of all PFs with an interface in the current network namespace. Drivers that configure VFs in
 // another way report none.
-func (Recorder) VFs() (list []VFRecord, err error) {
-	list, err = vfsOf(unix.NLM_F_DUMP)
+func VFs() (list []VFRecord, err error) {
+	list, err = vfsOf(func(c rtnetlink.Conn, filter uint32) ([][]byte, error) { return c.Links(filter) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	return list, nil
 }
 
-func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
-	r, err := dial("")
+func vfsOf(request func(c rtnetlink.Conn, filter uint32) ([][]byte, error)) (list []VFRecord, err error) {
+	c, err := rtnetlink.Dial()
 	if err != nil {
 		return nil, err
 	}
-	defer r.socket.Close()
-	answers, err := r.links(flags, 0, nl.RTEXT_FILTER_VF|rtextFilterSkipStats, attrs...)
+	defer c.Close()
+	answers, err := request(c, nl.RTEXT_FILTER_VF|rtnetlink.SkipStats)
 	for _, answer := range answers {
 		more, err := vfRecords(answer)
 		if err != nil {
@@ -97,27 +100,27 @@ func vfsOf(flags uint16, attrs ...*nl.RtAttr) (list []VFRecord, err error) {
 }
 
 func vfRecords(answer []byte) (list []VFRecord, err error) {
-	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
+	attrs, err := rtnetlink.Attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
 		return nil, err
 	}
 	var pf VFRecord
-	var vfs []attribute
+	var vfs []rtnetlink.Attribute
 	for _, a := range attrs {
-		switch a.kind {
+		switch a.Kind {
 		case unix.IFLA_IFNAME:
-			pf.PFName = a.text()
+			pf.PFName = a.Text()
 		case unix.IFLA_PARENT_DEV_NAME:
-			pf.PF = a.text()
+			pf.PF = a.Text()
 		case unix.IFLA_VFINFO_LIST:
-			if vfs, err = attributes(a.value, 0); err != nil {
+			if vfs, err = rtnetlink.Attributes(a.Value, 0); err != nil {
 				return nil, err
 			}
 		}
 	}
 	for _, info := range vfs {
 		vf := pf
-		settings, err := attributes(info.value, 0)
+		settings, err := rtnetlink.Attributes(info.Value, 0)
 		for _, s := range settings {
 			err = cmp.Or(err, vf.take(s))
 		}
@@ -130,26 +133,26 @@ func vfRecords(answer []byte) (list []VFRecord, err error) {
 }
 
 // take parses one setting, a struct that begins with the number of the VF (linux/if_link.h).
-func (vf *VFRecord) take(a attribute) error {
+func (vf *VFRecord) take(a rtnetlink.Attribute) error {
 	words, known := map[uint16]int{
 		nl.IFLA_VF_MAC: 3, nl.IFLA_VF_VLAN: 3, nl.IFLA_VF_SPOOFCHK: 2, nl.IFLA_VF_LINK_STATE: 2, nl.IFLA_VF_RATE: 3, nl.IFLA_VF_TRUST: 2,
 		nl.IFLA_VF_IB_NODE_GUID: 4, nl.IFLA_VF_IB_PORT_GUID: 4, nl.IFLA_VF_VLAN_LIST: 5,
-	}[a.kind]
+	}[a.Kind]
 	if !known {
 		return nil
 	}
-	if len(a.value) < 4*words-2 {
-		return fmt.Errorf("setting %d of a VF has %d bytes: %w", a.kind, len(a.value), syscall.EBADMSG)
+	if len(a.Value) < 4*words-2 {
+		return fmt.Errorf("setting %d of a VF has %d bytes: %w", a.Kind, len(a.Value), syscall.EBADMSG)
 	}
-	word := func(n int) uint32 { return binary.NativeEndian.Uint32(a.value[4*n:]) }
+	word := func(n int) uint32 { return binary.NativeEndian.Uint32(a.Value[4*n:]) }
 	const on = 1 // ^uint32(0) = not reported
-	switch a.kind {
+	switch a.Kind {
 	case nl.IFLA_VF_MAC:
-		vf.Index, vf.MAC = int(word(0)), hardware(a.value[4:10])
+		vf.Index, vf.MAC = int(word(0)), hardware(a.Value[4:10])
 	case nl.IFLA_VF_VLAN:
 		vf.VLAN, vf.QoS = int(word(1)), int(word(2))
 	case nl.IFLA_VF_VLAN_LIST: // one struct ifla_vf_vlan_info, whose last field is big-endian
-		vf.VLANProto = int(binary.BigEndian.Uint16(a.value[16:]))
+		vf.VLANProto = int(binary.BigEndian.Uint16(a.Value[16:]))
 	case nl.IFLA_VF_SPOOFCHK:
 		vf.SpoofCheck = word(1) == on
 	case nl.IFLA_VF_TRUST:
@@ -159,9 +162,9 @@ func (vf *VFRecord) take(a attribute) error {
 	case nl.IFLA_VF_RATE:
 		vf.MinRate, vf.MaxRate = word(1), word(2)
 	case nl.IFLA_VF_IB_NODE_GUID:
-		vf.NodeGUID = guid(a.value)
+		vf.NodeGUID = guid(a.Value)
 	case nl.IFLA_VF_IB_PORT_GUID:
-		vf.PortGUID = guid(a.value)
+		vf.PortGUID = guid(a.Value)
 	}
 	return nil
 }
@@ -178,9 +181,9 @@ func guid(value []byte) string {
 	return hardware(binary.BigEndian.AppendUint64(nil, binary.NativeEndian.Uint64(value[8:])))
 }
 
-// SetVF sets one setting of a VF to its value in to. setting is a name that [VFSettings.Unlike] returns. pf is the
+// SetVF sets one setting of a VF to its value in to. setting is a name that [VF.Unlike] returns. pf is the
 // interface of the PF. SetVF needs CAP_NET_ADMIN.
-func (k *Kernel) SetVF(pf string, n int, setting string, to VFSettings) error {
+func (Kernel) SetVF(pf string, n int, setting string, to VF) error {
 	l, err := netlink.LinkByName(pf)
 	if err != nil {
 		return fmt.Errorf("interface %q: %w", pf, err)
@@ -216,11 +219,17 @@ func octets(text string, length int) net.HardwareAddr {
 }
 
 // VF returns the settings of a VF on its PF. pf is the interface of the PF. ok is false if the driver does not
-// report them. If the interface does not exist, the error is [ErrNoInterface].
-func (k *Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
-	list, err := vfsOf(0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
+// report them. If the interface does not exist, the error is [link.ErrNoInterface].
+func (Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
+	list, err := vfsOf(func(c rtnetlink.Conn, filter uint32) ([][]byte, error) {
+		answer, err := c.Link(0, filter, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
+		if err != nil {
+			return nil, err
+		}
+		return [][]byte{answer}, nil
+	})
 	if errors.Is(err, syscall.ENODEV) {
-		err = ErrNoInterface
+		err = link.ErrNoInterface
 	}
 	if err != nil {
 		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)

@@ -1,4 +1,5 @@
-package link
+// Package event signals changes of a node's network devices.
+package event
 
 import (
 	"bytes"
@@ -10,20 +11,22 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
-// Events signals changes of network devices until ctx ends: interfaces of the current network namespace and default
+// Listen signals changes of network devices until ctx ends: interfaces of the current network namespace and default
 // routes (rtnetlink), and devices on the buses and classes that package sysfs reads (the kernel's uevents,
-// lib/kobject_uevent.c). An event does not identify the changed device. If the kernel drops messages, Events signals
+// lib/kobject_uevent.c). An event does not identify the changed device. If the kernel drops messages, Listen signals
 // a change.
 //
 // The channel buffers one event. It is closed when ctx ends or a socket fails.
-func Events(ctx context.Context) (<-chan struct{}, error) {
-	routes, err := listen(unix.NETLINK_ROUTE, 1<<(unix.RTNLGRP_LINK-1)|1<<(unix.RTNLGRP_IPV4_ROUTE-1)|1<<(unix.RTNLGRP_IPV6_ROUTE-1))
+func Listen(ctx context.Context) (<-chan struct{}, error) {
+	routes, err := open(unix.NETLINK_ROUTE, 1<<(unix.RTNLGRP_LINK-1)|1<<(unix.RTNLGRP_IPV4_ROUTE-1)|1<<(unix.RTNLGRP_IPV6_ROUTE-1))
 	if err != nil {
 		return nil, fmt.Errorf("listen to rtnetlink: %w", err)
 	}
-	devices, err := listen(unix.NETLINK_KOBJECT_UEVENT, 1) // group 1: events from the kernel; group 2: from udev
+	devices, err := open(unix.NETLINK_KOBJECT_UEVENT, 1) // group 1: events from the kernel; group 2: from udev
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to uevents: %w", err), routes.Close())
 	}
@@ -45,8 +48,8 @@ func Events(ctx context.Context) (<-chan struct{}, error) {
 	return changed, nil
 }
 
-// listen opens a socket for a mask of multicast groups. Reads block until a message arrives or the socket is closed.
-func listen(protocol int, groups uint32) (*os.File, error) {
+// open opens a socket for a mask of multicast groups. Reads block until a message arrives or the socket is closed.
+func open(protocol int, groups uint32) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
@@ -94,8 +97,8 @@ func matters(message []byte) bool {
 	if body[0] == unix.AF_BRIDGE { // rtnetlink has already reported this interface outside the bridge
 		return false
 	}
-	f, err := parse(body, local)
-	return err != nil || !slices.Contains(podKinds, f.Kind)
+	l, err := rtnetlink.ParseLink(body, rtnetlink.Local)
+	return err != nil || !slices.Contains(podKinds, l.Kind)
 }
 
 // concerns reports whether a uevent concerns a network device. Interfaces without hardware do not count, because

@@ -1,4 +1,4 @@
-package link
+package settings
 
 import (
 	"encoding/hex"
@@ -10,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
 // ethtool describes the requests of ethtool's netlink interface that read an interface (linux/ethtool_netlink.h). All
@@ -70,7 +72,7 @@ func ethtoolCommand(setting string) (command uint8) {
 }
 
 // readEthtool adds the answers of all requests. A driver has no answer to many of them.
-func readEthtool(index int, s Settings) error {
+func readEthtool(index int, s Dump) error {
 	family, err := netlink.GenlFamilyGet("ethtool")
 	if errors.Is(err, syscall.ENOENT) {
 		s[Ethtool] = "none"
@@ -92,8 +94,8 @@ func readEthtool(index int, s Settings) error {
 		attrs, err := askEthtool(family.ID, index, command)
 		var value []byte
 		for _, a := range attrs {
-			if !slices.Contains(known.skip, a.kind) {
-				value = append(value, a.padded()...)
+			if !slices.Contains(known.skip, a.Kind) {
+				value = append(value, a.Padded()...)
 			}
 		}
 		if err == nil && value != nil {
@@ -101,10 +103,6 @@ func readEthtool(index int, s Settings) error {
 		}
 	}
 	return nil
-}
-
-func (a attribute) padded() []byte {
-	return append(slices.Clone(a.raw), make([]byte, -len(a.raw)&(unix.NLA_ALIGNTO-1))...)
 }
 
 func ethtoolRequest(family uint16, index int, command uint8, flags, ack int) *nl.NetlinkRequest {
@@ -118,13 +116,13 @@ func ethtoolRequest(family uint16, index int, command uint8, flags, ack int) *nl
 }
 
 // askEthtool returns the answer without its header.
-func askEthtool(family uint16, index int, command uint8) ([]attribute, error) {
+func askEthtool(family uint16, index int, command uint8) ([]rtnetlink.Attribute, error) {
 	answers, err := ethtoolRequest(family, index, command, compactBitsets, 0).Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil || len(answers) == 0 {
 		return nil, err
 	}
-	attrs, err := attributes(answers[0], nl.SizeofGenlmsg)
-	return slices.DeleteFunc(attrs, func(a attribute) bool { return a.kind == ethtoolHeader }), err
+	attrs, err := rtnetlink.Attributes(answers[0], nl.SizeofGenlmsg)
+	return slices.DeleteFunc(attrs, func(a rtnetlink.Attribute) bool { return a.Kind == ethtoolHeader }), err
 }
 
 // setEthtool sends the attributes of a former answer that differ now.
@@ -137,7 +135,7 @@ func setEthtool(index int, command uint8, to string) error {
 	if err != nil {
 		return errors.New("only the hash of its value is known")
 	}
-	wanted, err := attributes(raw, 0)
+	wanted, err := rtnetlink.Attributes(raw, 0)
 	if err != nil {
 		return err
 	}
@@ -147,14 +145,14 @@ func setEthtool(index int, command uint8, to string) error {
 	}
 	req := ethtoolRequest(family.ID, index, command+1, omitReply, unix.NLM_F_ACK)
 	for _, a := range wanted {
-		n := slices.IndexFunc(now, func(b attribute) bool { return a.kind == b.kind })
+		n := slices.IndexFunc(now, func(b rtnetlink.Attribute) bool { return a.Kind == b.Kind })
 		switch {
-		case n >= 0 && string(a.raw) == string(now[n].raw):
+		case n >= 0 && string(a.Raw) == string(now[n].Raw):
 			continue
-		case n >= 0 && command == features && a.kind == featuresWanted:
+		case n >= 0 && command == features && a.Kind == featuresWanted:
 			req.AddRawData(changedBits(a, now[n]))
 		default:
-			req.AddRawData(a.padded())
+			req.AddRawData(a.Padded())
 		}
 	}
 	_, err = req.Execute(unix.NETLINK_GENERIC, 0)
@@ -163,25 +161,25 @@ func setEthtool(index int, command uint8, to string) error {
 
 // changedBits returns a bitset that sets only the bits that differ, because the kernel refuses a request for features
 // that no user can set.
-func changedBits(to, now attribute) []byte {
+func changedBits(to, now rtnetlink.Attribute) []byte {
 	const size, value, mask = 2, 4, 5 // ETHTOOL_A_BITSET_*
-	bits := nl.NewRtAttr(int(to.kind)|unix.NLA_F_NESTED, nil)
-	attrs, _ := attributes(to.value, 0)
-	others, _ := attributes(now.value, 0)
+	bits := nl.NewRtAttr(int(to.Kind)|unix.NLA_F_NESTED, nil)
+	attrs, _ := rtnetlink.Attributes(to.Value, 0)
+	others, _ := rtnetlink.Attributes(now.Value, 0)
 	for _, a := range attrs {
-		switch a.kind {
+		switch a.Kind {
 		case size:
-			bits.AddRtAttr(size, a.value)
+			bits.AddRtAttr(size, a.Value)
 		case value:
-			differ := slices.Clone(a.value)
+			differ := slices.Clone(a.Value)
 			for _, b := range others {
 				for n := range differ {
-					if b.kind == value && n < len(b.value) {
-						differ[n] ^= b.value[n]
+					if b.Kind == value && n < len(b.Value) {
+						differ[n] ^= b.Value[n]
 					}
 				}
 			}
-			bits.AddRtAttr(value, a.value)
+			bits.AddRtAttr(value, a.Value)
 			bits.AddRtAttr(mask, differ)
 		}
 	}

@@ -1,27 +1,29 @@
-package link
+// Package settings reads and restores what a pod can set on a network interface: everything that the kernel reports of
+// it and that remains when the interface moves to another network namespace ([Dump]), and the settings of a VF on its PF
+// ([VF]).
+package settings
 
 import (
-	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
-// Settings are everything that the kernel reports of an interface and that remains when it moves to another network
-// namespace, without its name, MTU and MAC. The keys are names of settings: see [Settings.Unlike]. The values are the
+// A Dump is everything that the kernel reports of an interface and that remains when it moves to another network
+// namespace, without its name, MTU and MAC. The keys are names of settings: see [Dump.Unlike]. The values are the
 // netlink attributes in hexadecimal, so that a setting that this package does not know, such as one of a newer
 // kernel, is compared too.
-type Settings map[string]string
+type Dump map[string]string
 
 // The names of settings with a rule of their own.
 const (
@@ -76,8 +78,8 @@ const (
 
 // Unlike returns the names of the settings that differ, sorted. Requests of ethtool that the driver has answered only
 // once do not count, because some drivers refuse them while the interface is down.
-func (s Settings) Unlike(other Settings) (names []string) {
-	for _, a := range []Settings{s, other} {
+func (s Dump) Unlike(other Dump) (names []string) {
+	for _, a := range []Dump{s, other} {
 		for name := range a {
 			if s[name] == other[name] || slices.Contains(names, name) {
 				continue
@@ -99,7 +101,7 @@ func Names() []string {
 }
 
 // Text returns the value of a setting for people; "none" = it has none.
-func (s Settings) Text(setting string) string {
+func (s Dump) Text(setting string) string {
 	value := s[setting]
 	raw, err := hex.DecodeString(value)
 	switch {
@@ -115,55 +117,30 @@ func (s Settings) Text(setting string) string {
 	return value
 }
 
-// Settings reads the settings of an interface in the current network namespace. If it does not exist, the error is
-// [ErrNoInterface].
-func (k *Kernel) Settings(i Interface) (s Settings, err error) {
-	r, err := dial("")
-	if err != nil {
-		return s, err
-	}
-	defer r.socket.Close()
-	answers, err := r.links(0, i.Index, rtextFilterSkipStats)
-	if errors.Is(err, syscall.ENODEV) {
-		err = ErrNoInterface
-	}
-	if err == nil {
-		s, err = settings(answers[0])
-	}
-	if err == nil {
-		readPrograms(i.Index, s)
-		err = readEthtool(i.Index, s)
-	}
-	if err != nil {
-		return s, fmt.Errorf("interface %q: read settings: %w", i.Name, err)
-	}
-	return s, nil
-}
-
-// settings parses an RTM_NEWLINK. Its flags are the flags that a user has set. /sys/class/net/*/flags also contains
+// dump parses an RTM_NEWLINK. Its flags are the flags that a user has set. /sys/class/net/*/flags also contains
 // flags that only the kernel's count has set (net/core/dev.c, netif_get_flags).
-func settings(answer []byte) (s Settings, err error) {
-	attrs, err := attributes(answer, unix.SizeofIfInfomsg)
+func dump(answer []byte) (s Dump, err error) {
+	attrs, err := rtnetlink.Attributes(answer, unix.SizeofIfInfomsg)
 	if err != nil {
 		return s, err
 	}
-	s = Settings{}
+	s = Dump{}
 	for flag, name := range userFlags {
 		if nl.DeserializeIfInfomsg(answer).Flags&flag != 0 {
 			s[name] = "on"
 		}
 	}
 	for _, a := range attrs {
-		name, known := settable[a.kind]
+		name, known := settable[a.Kind]
 		switch {
 		case known:
-			s[name] = hex.EncodeToString(a.value)
-		case a.kind == unix.IFLA_PROP_LIST:
+			s[name] = hex.EncodeToString(a.Value)
+		case a.Kind == unix.IFLA_PROP_LIST:
 			err = readAltNames(a, s)
-		case a.kind == unix.IFLA_XDP:
+		case a.Kind == unix.IFLA_XDP:
 			err = readXDP(a, s)
-		case leftOut[a.kind] == "":
-			s[fmt.Sprintf("rtnetlink-%d", a.kind)] = short(a.value)
+		case leftOut[a.Kind] == "":
+			s[fmt.Sprintf("rtnetlink-%d", a.Kind)] = short(a.Value)
 		}
 		if err != nil {
 			return s, err
@@ -172,12 +149,12 @@ func settings(answer []byte) (s Settings, err error) {
 	return s, nil
 }
 
-func readAltNames(a attribute, s Settings) error {
-	list, err := attributes(a.value, 0)
+func readAltNames(a rtnetlink.Attribute, s Dump) error {
+	list, err := rtnetlink.Attributes(a.Value, 0)
 	var names []string
 	for _, p := range list {
-		if p.kind == unix.IFLA_ALT_IFNAME {
-			names = append(names, p.text())
+		if p.Kind == unix.IFLA_ALT_IFNAME {
+			names = append(names, p.Text())
 		}
 	}
 	if slices.Sort(names); names != nil {
@@ -186,118 +163,11 @@ func readAltNames(a attribute, s Settings) error {
 	return err
 }
 
-// short encodes a value, or its hash if it is long. A cryptographic hash would add 150 KB to the plugin, which imports
-// this package. No long value is one that harms the next pod.
+// short encodes a value, or its hash if it is long. No long value is one that harms the next pod.
 func short(value []byte) string {
 	if len(value) > 128 {
-		hash := fnv.New128a()
-		_, _ = hash.Write(value) // never fails
-		return "fnv128a:" + hex.EncodeToString(hash.Sum(nil))
+		hash := sha256.Sum256(value)
+		return "sha256:" + hex.EncodeToString(hash[:])
 	}
 	return hex.EncodeToString(value)
-}
-
-// Set sets one setting of an interface to its value in to. setting is a name that [Settings.Unlike] returns. Use
-// [Kernel.SetAltName] for altnames. Set needs CAP_NET_ADMIN.
-func (k *Kernel) Set(i Interface, setting string, to Settings) error {
-	r, err := dial("")
-	if err != nil {
-		return err
-	}
-	defer r.socket.Close()
-	if err = r.set(i.Index, setting, to); err != nil {
-		return fmt.Errorf("interface %q: set %s: %w", i.Name, setting, err)
-	}
-	return nil
-}
-
-func (r route) set(index int, setting string, to Settings) error {
-	switch mode, is := xdpModes()[setting]; {
-	case is:
-		return r.detachXDP(index, mode, to[setting])
-	case tcxPoints()[setting] != 0:
-		return detach(index, tcxPoints()[setting], to[setting])
-	case ethtoolCommand(setting) != 0:
-		return setEthtool(index, ethtoolCommand(setting), to[setting])
-	}
-	for flag, of := range userFlags {
-		if of == setting {
-			msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-			if msg.Change = flag; to[setting] != "" {
-				msg.Flags = flag
-			}
-			return r.setlink(index, msg)
-		}
-	}
-	for kind, of := range settable {
-		if of == setting {
-			value, err := hex.DecodeString(to[setting])
-			if err != nil {
-				return err
-			}
-			return r.setlink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(int(kind), value))
-		}
-	}
-	return errors.New("devinfo does not know how")
-}
-
-func (r route) setlink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
-	msg.Index = int32(index)
-	req := r.request(unix.RTM_SETLINK, msg, attrs...)
-	req.Flags |= unix.NLM_F_ACK
-	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-	return err
-}
-
-// Spoilt is a hardware interface in the current network namespace with settings that stop the traffic of most pods.
-// Only its present settings say so: an administrator may have wanted them.
-type Spoilt struct {
-	Device string   `json:"device"` // PCI address
-	Name   string   `json:"name"`
-	Left   []string `json:"left"` // "ARP off", "mode 1", "xdp program 7"
-	Undo   []string `json:"undo"` // arguments of ip link set: "arp on", "mode default", "xdp off"
-}
-
-// Spoilt lists such interfaces.
-func (Recorder) Spoilt() (list []Spoilt, err error) {
-	r, err := dial("")
-	if err != nil {
-		return nil, err
-	}
-	defer r.socket.Close()
-	answers, err := r.links(unix.NLM_F_DUMP, 0, rtextFilterSkipStats)
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	for _, answer := range answers {
-		f, err := parse(answer, local)
-		if err != nil {
-			return nil, err
-		}
-		one := Spoilt{Device: cmp.Or(f.Parent, r.busInfo(f.Name)), Name: f.Name}
-		now, err := settings(answer)
-		if err != nil {
-			return nil, err
-		}
-		if one.Left, one.Undo = now.Spoilt(); one.Left != nil && one.Device != "" {
-			list = append(list, one)
-		}
-	}
-	return list, nil
-}
-
-// Spoilt returns the settings that stop traffic, and how to undo them: see [Spoilt].
-func (s Settings) Spoilt() (left, undo []string) {
-	add := func(is bool, what, how string) {
-		if is {
-			left, undo = append(left, what), append(undo, how)
-		}
-	}
-	add(s["noarp"] != "", "ARP off", "arp on")
-	add(s["multicast"] == "", "multicast off", "multicast on")
-	add(s["mode"] != "" && s.Text("mode") != "0", "mode "+s.Text("mode"), "mode default")
-	for _, mode := range []string{"xdp", "xdpgeneric", "xdpoffload"} {
-		add(s[mode] != "", mode+" "+s[mode], mode+" off")
-	}
-	return left, undo
 }

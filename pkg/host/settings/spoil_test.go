@@ -1,4 +1,4 @@
-package link_test
+package settings_test
 
 import (
 	"encoding/binary"
@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -160,7 +160,7 @@ func sysctls(name string) map[string]string {
 	return all
 }
 
-// observe returns everything that the kernel reports of an interface, independently of [link.Settings].
+// observe returns everything that the kernel reports of an interface, independently of [settings.Dump].
 func observe(t *testing.T, index int) map[string]string {
 	t.Helper()
 	l, err := netlink.LinkByIndex(index)
@@ -214,11 +214,11 @@ func observe(t *testing.T, index int) map[string]string {
 }
 
 // putBack restores an interface as package restore does.
-func putBack(t *testing.T, before link.Settings, mtu int, mac []byte) {
+func putBack(t *testing.T, before settings.Dump, mtu int, mac []byte) {
 	t.Helper()
 	k := kernel()
-	must(t, k.Change(named(t, "nic"), link.Change{MTU: mtu, MAC: mac}))
-	for _, what := range before.Unlike(settings(t, "nic")) {
+	must(t, k.Change(named(t, "nic"), settings.Change{MTU: mtu, MAC: mac}))
+	for _, what := range before.Unlike(read(t, "nic")) {
 		if err := k.Set(named(t, "nic"), what, before); err != nil {
 			t.Error(err)
 		}
@@ -262,7 +262,7 @@ func TestNextPodSeesNothingOfWhatAPodSet(t *testing.T) {
 		}
 		trip()
 		mtu, mac := nic.Attrs().MTU, nic.Attrs().HardwareAddr
-		want, before := observe(t, index), settings(t, "nic")
+		want, before := observe(t, index), read(t, "nic")
 		volatile := map[string]bool{} // what a pod that does nothing leaves different
 		for range 2 {
 			trip()
@@ -270,14 +270,14 @@ func TestNextPodSeesNothingOfWhatAPodSet(t *testing.T) {
 				volatile[name] = volatile[name] || value != want[name]
 			}
 		}
-		if left := before.Unlike(settings(t, "nic")); left != nil {
+		if left := before.Unlike(read(t, "nic")); left != nil {
 			t.Fatalf("a pod that changed nothing left %q", left)
 		}
 		changed, spoilt := map[string]bool{}, []string(nil)
 		for list := spoilers(t); len(list) > 0; {
 			n := trip(list...)
 			name := list[n].name
-			left, _ := settings(t, "nic").Spoilt()
+			left, _ := read(t, "nic").Spoilt()
 			spoilt = append(spoilt, left...)
 			list = slices.DeleteFunc(list[n+1:], func(s spoiler) bool { return s.name == name })
 			for name, value := range observe(t, index) {
@@ -300,7 +300,7 @@ func TestNextPodSeesNothingOfWhatAPodSet(t *testing.T) {
 			t.Logf("pods changed %q", got)
 		}
 		difftest.Equal(t, slices.Compact(spoilt)[:3], []string{"ARP off", "multicast off", "mode 1"})
-		if diff := cmp.Diff(before, settings(t, "nic")); diff != "" {
+		if diff := cmp.Diff(before, read(t, "nic")); diff != "" {
 			t.Error(diff)
 		}
 	})

@@ -1,0 +1,87 @@
+package event
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
+)
+
+func TestAddedAndRemovedInterfacesAreEvents(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		changed, err := Listen(ctx)
+		difftest.Must(t, err)
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		difftest.Must(t, netlink.LinkAdd(bridge))
+		wait(t, changed, true)
+		difftest.Must(t, netlink.LinkDel(bridge))
+		wait(t, changed, true)
+		stop()
+		for more := true; more; { // drain earlier events
+			more = wait(t, changed, false)
+		}
+	})
+}
+
+// A busy node adds and removes interfaces of pods every second, and each event would cause a read of the whole node.
+func TestPodInterfacesAreNotEvents(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		links, err := open(unix.NETLINK_ROUTE, 1<<(unix.RTNLGRP_LINK-1))
+		difftest.Must(t, err)
+		defer links.Close()
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		difftest.Must(t, netlink.LinkAdd(bridge))
+		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
+		veth, err := netlink.LinkByName("veth0")
+		difftest.Must(t, err)
+		difftest.Must(t, netlink.LinkSetMaster(veth, bridge)) // the bridge also sends messages about its port
+		difftest.Must(t, netlink.LinkDel(veth))
+		difftest.Must(t, netlink.LinkDel(bridge))
+		heard := map[bool]int{}
+		message := make([]byte, 64<<10)
+		for deleted := false; !deleted; {
+			n, err := links.Read(message)
+			difftest.Must(t, err)
+			about := bytes.Contains(message[:n], []byte("veth"))
+			if matters(message[:n]) == about {
+				t.Errorf("matters: %v: %q", !about, message[:n])
+			}
+			heard[about]++
+			deleted = !about && nl.NativeEndian().Uint16(message[4:]) == unix.RTM_DELLINK
+		}
+		if heard[true] < 4 || heard[false] < 2 {
+			t.Errorf("messages about the veth, the bridge: %v", heard)
+		}
+	})
+	for uevent, want := range map[string]bool{
+		"add@/devices/virtual/net/veth0\x00ACTION=add\x00DEVPATH=/devices/virtual/net/veth0\x00SUBSYSTEM=net\x00":                               false,
+		"add@/devices/pci0000:00/0000:00:03.0/net/eth1\x00ACTION=add\x00DEVPATH=/devices/pci0000:00/0000:00:03.0/net/eth1\x00SUBSYSTEM=net\x00": true,
+		"bind@/devices/pci0000:00/0000:00:03.0\x00ACTION=bind\x00DEVPATH=/devices/pci0000:00/0000:00:03.0\x00SUBSYSTEM=pci\x00":                 true,
+		"add@/devices/virtual/block/loop0\x00ACTION=add\x00DEVPATH=/devices/virtual/block/loop0\x00SUBSYSTEM=block\x00":                         false,
+	} {
+		difftest.Same(t, uevent, concerns([]byte(uevent)), want)
+	}
+}
+
+// wait waits for an event, and reports whether the channel was open.
+func wait(t *testing.T, changed <-chan struct{}, must bool) bool {
+	t.Helper()
+	select {
+	case _, open := <-changed:
+		if must && !open {
+			t.Fatal("the events have ended")
+		}
+		return open
+	case <-time.After(2 * time.Minute):
+		t.Fatal("there is no event")
+		return false
+	}
+}

@@ -1,0 +1,78 @@
+package listing
+
+import (
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
+)
+
+// The first default route has two next hops, the second is in a separate table, and the third is an IPv6 route.
+func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		if uplinks, others, err := Uses(nil); len(uplinks)+len(others) > 0 || err != nil {
+			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)
+		}
+		index := map[string]int{}
+		for name, address := range map[string]string{
+			"up0": "10.0.0.1/24", "up1": "10.1.0.1/24", "up2": "10.2.0.1/24", "up3": "169.254.3.1/16", "up4": "169.254.4.1/16", "up5": "169.254.5.1/16", "nic0": "169.254.1.1/16", "nic1": "169.254.2.1/16", "nic2": "",
+		} {
+			linktest.AddVeth(t, name, "p"+name, "/proc/self/ns/net")
+			if address != "" {
+				index[name] = up(t, name, address)
+			}
+		}
+		all4, all6 := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+		for id, name := range map[uint32]string{3: "up4", 4: "up5"} {
+			difftest.Must(t, netlink.NexthopAdd(&netlink.Nexthop{ID: id, OIF: uint32(index[name])}))
+		}
+		group := nl.NewNetlinkRequest(unix.RTM_NEWNEXTHOP, unix.NLM_F_CREATE|unix.NLM_F_ACK) // of nexthop 4, see struct nexthop_grp
+		group.AddData(&nl.Nhmsg{})
+		group.AddData(nl.NewRtAttr(unix.NHA_ID, nl.Uint32Attr(5)))
+		group.AddData(nl.NewRtAttr(unix.NHA_GROUP, append(nl.Uint32Attr(4), 0, 0, 0, 0)))
+		_, err := group.Execute(unix.NETLINK_ROUTE, 0)
+		difftest.Must(t, err)
+		_ = os.WriteFile("/proc/sys/net/ipv4/nexthop_compat_mode", []byte("0"), 0o600) // since Linux 5.8; /proc may be read-only
+		for what, r := range map[string]netlink.Route{
+			"two next hops":    {Dst: all4, MultiPath: []*netlink.NexthopInfo{{LinkIndex: index["up0"]}, {LinkIndex: index["up1"]}}},
+			"a table":          {Dst: all4, LinkIndex: index["up2"], Table: 1000, Scope: netlink.SCOPE_LINK},
+			"IPv6":             {Dst: all6, LinkIndex: index["up3"]},
+			"no default route": {Dst: &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}, LinkIndex: index["nic1"], Scope: netlink.SCOPE_LINK},
+			"a nexthop object": {Dst: all4, NHID: 3, Table: 1002},
+			"a nexthop group":  {Dst: all4, NHID: 5, Table: 1003},
+			"unreachable":      {Dst: all4, Type: unix.RTN_UNREACHABLE, Table: 1001},
+		} {
+			if err := netlink.RouteAdd(&r); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		links, err := Interfaces("")
+		difftest.Must(t, err)
+		uplinks, others, err := Uses(links)
+		want := map[string]string{
+			"up0": "has the address 10.0.0.1/24", "up1": "has the address 10.1.0.1/24", "up2": "has the address 10.2.0.1/24", "nic1": "has a route to 10.99.0.0/16",
+		}
+		if err != nil || !slices.Equal(uplinks, []string{"up0", "up1", "up2", "up3", "up4", "up5"}) || !maps.Equal(others, want) {
+			t.Errorf("got %v, %v, %v", uplinks, others, err)
+		}
+	})
+}
+
+func up(t *testing.T, name, address string) (index int) {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	difftest.Must(t, err)
+	a, err := netlink.ParseAddr(address)
+	difftest.Must(t, err)
+	difftest.Must(t, netlink.AddrAdd(l, a))
+	difftest.Must(t, netlink.LinkSetUp(l))
+	return l.Attrs().Index
+}

@@ -1,0 +1,250 @@
+package rtnetlink
+
+import (
+	"encoding/binary"
+	"errors"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
+)
+
+func message(header []byte, attrs ...*nl.RtAttr) []byte {
+	for _, a := range attrs {
+		header = append(header, a.Serialize()...)
+	}
+	return header
+}
+
+func linkAnswer() []byte {
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = 7
+	return message(header.Serialize(),
+		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("net1")),
+		nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(1500)),
+		nl.NewRtAttr(unix.IFLA_ADDRESS, []byte{2, 3, 0, 0, 0, 1}),
+		nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(4)),
+		nl.NewRtAttr(unix.IFLA_LINK_NETNSID, nl.Uint32Attr(0)),
+		nl.NewRtAttr(unix.IFLA_LINKINFO|unix.NLA_F_NESTED, nl.NewRtAttr(nl.IFLA_INFO_KIND, nl.ZeroTerminated("macvlan")).Serialize()),
+		nl.NewRtAttr(unix.IFLA_PARENT_DEV_NAME, nl.ZeroTerminated("10000:e1:00.2")),
+		nl.NewRtAttr(unix.IFLA_PARENT_DEV_BUS_NAME, nl.ZeroTerminated("pci")),
+	)
+}
+
+// wantInvalid fails the test unless err marks an invalid answer, which is different from an absent object.
+func wantInvalid(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, syscall.EBADMSG) || Absent(err) {
+		t.Errorf("%v: absent is %v", err, Absent(err))
+	}
+}
+
+// An answer that ends between two attributes is valid. If one answer of several is invalid, the list is an error,
+// because an incomplete list would look like a missing interface.
+func TestAnswerTruncatedInAttributeIsAnError(t *testing.T) {
+	whole := linkAnswer()
+	all, err := Attributes(whole, unix.SizeofIfInfomsg)
+	if err != nil || len(all) < 8 {
+		t.Fatalf("%d attributes, %v", len(all), err)
+	}
+	cuts := 0
+	for n := range whole {
+		some, err := Attributes(whole[:n:n], unix.SizeofIfInfomsg)
+		if err == nil && !reflect.DeepEqual(some, all[:len(some):len(some)]) && len(some) > 0 {
+			t.Errorf("%d bytes have %v", n, some)
+		}
+		if err != nil {
+			wantInvalid(t, err)
+			cuts++
+		}
+		if _, linkErr := ParseLink(whole[:n:n], Local); (linkErr == nil) != (err == nil) {
+			t.Errorf("%d bytes: %v, %v", n, err, linkErr)
+		}
+	}
+	if cuts < len(whole)/2 {
+		t.Errorf("only %d of %d truncations are errors", cuts, len(whole))
+	}
+}
+
+func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
+	for _, a := range []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_LINK, []byte{1}), nl.NewRtAttr(unix.IFLA_LINKINFO, []byte{1, 2, 3})} {
+		_, err := ParseLink(message(nl.NewIfInfomsg(0).Serialize(), a), Local)
+		wantInvalid(t, err)
+	}
+}
+
+func TestInterruptedRequestIsRepeated(t *testing.T) {
+	for name, test := range map[string]struct {
+		errors   []error // results in this order, then nil
+		requests int
+		want     error
+	}{
+		"at once":           {nil, 1, nil},
+		"list changed":      {[]error{netlink.ErrDumpInterrupted, netlink.ErrDumpInterrupted}, 3, nil},
+		"signal":            {[]error{syscall.EINTR}, 2, nil},
+		"last moment":       {[]error{syscall.EINTR, netlink.ErrDumpInterrupted, syscall.EINTR}, 4, nil},
+		"always":            {[]error{syscall.EINTR, syscall.EINTR, syscall.EINTR, netlink.ErrDumpInterrupted}, 4, netlink.ErrDumpInterrupted},
+		"removed on retry":  {[]error{syscall.EINTR, syscall.ENODEV}, 2, syscall.ENODEV},
+		"broken, not again": {[]error{syscall.EBADMSG}, 1, syscall.EBADMSG},
+	} {
+		requests := 0
+		_, err := Retry(func() (int, error) {
+			requests++
+			if requests > len(test.errors) {
+				return requests, nil
+			}
+			return 0, test.errors[requests-1]
+		})
+		if requests != test.requests || !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+			t.Errorf("%s: %d requests, %v", name, requests, err)
+		}
+		if errors.Is(err, syscall.EINTR) && (Absent(err) || !strings.Contains(err.Error(), "interrupted 4 times")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Kernels differ in how they report the network namespace of the lower interface.
+func TestNetnsOfLowerInterfaceIsParsed(t *testing.T) {
+	attr := func(kind int, n int) *nl.RtAttr { return nl.NewRtAttr(kind, nl.Uint32Attr(uint32(int32(n)))) }
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index = 3
+	for _, test := range []struct {
+		name            string
+		netnsid         int
+		attrs           []*nl.RtAttr
+		link, linkNetns int
+	}{
+		{"same namespace", Local, []*nl.RtAttr{attr(unix.IFLA_LINK, 2)}, 2, Local},
+		{"another", Local, []*nl.RtAttr{attr(unix.IFLA_LINK_NETNSID, 0), attr(unix.IFLA_LINK, 2)}, 2, 0},
+		{"another, same index, before Linux 5.11", Local, []*nl.RtAttr{attr(unix.IFLA_LINK_NETNSID, 0)}, 3, 0},
+		{"another without a number", Local, []*nl.RtAttr{attr(unix.IFLA_LINK, 2), attr(unix.IFLA_LINK_NETNSID, -1)}, 2, -1},
+		{"both away", 5, []*nl.RtAttr{attr(unix.IFLA_TARGET_NETNSID, 5), attr(unix.IFLA_LINK, 2)}, 2, 5},
+		{"none", Local, nil, 0, Local},
+	} {
+		f, err := ParseLink(message(header.Serialize(), test.attrs...), test.netnsid)
+		if err != nil || f.Lower != test.link || f.LowerNSID != test.linkNetns {
+			t.Errorf("%s: %d in %d, %v", test.name, f.Lower, f.LowerNSID, err)
+		}
+	}
+	if _, err := ParseLink(message(header.Serialize()), 5); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("an answer from the wrong namespace: %v", err)
+	}
+}
+
+func TestAbsentIsTrueForMissingObjects(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil:                     false,
+		syscall.ENOENT:          true,
+		syscall.ENODEV:          true,
+		syscall.EOPNOTSUPP:      true,
+		syscall.EPROTONOSUPPORT: true,
+		syscall.EIO:             false,
+		syscall.EPERM:           false,
+	} {
+		if Absent(err) != want {
+			t.Errorf("Absent(%v) = %v", err, !want)
+		}
+	}
+}
+
+// encode encodes attributes as the kernel does.
+func encode(list []Attribute) (message []byte) {
+	for _, a := range list {
+		message = binary.NativeEndian.AppendUint16(message, uint16(unix.SizeofRtAttr+len(a.Value)))
+		message = binary.NativeEndian.AppendUint16(message, a.Kind)
+		message = append(message, a.Value...)
+		message = append(message, make([]byte, -len(message)&(unix.NLA_ALIGNTO-1))...)
+	}
+	return message
+}
+
+// The attributes fit into the message, and are the same after they are encoded and parsed again. The library parses the
+// same attributes, unless it returns an error or panics.
+func FuzzAttributes(f *testing.F) {
+	f.Add(linkAnswer()[unix.SizeofIfInfomsg:])
+	f.Add([]byte("\x07\x00\x07\x00eth"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := Attributes(data, 0)
+		if err != nil {
+			wantInvalid(t, err)
+		}
+		used := 0
+		for _, a := range list {
+			used += unix.SizeofRtAttr + len(a.Value)
+		}
+		if used > len(data) {
+			t.Fatalf("%d bytes of attributes in %d", used, len(data))
+		}
+		again, againErr := Attributes(encode(list), 0)
+		if againErr != nil || len(again) != len(list) {
+			t.Fatalf("%v is %v, %v after encoding", list, again, againErr)
+		}
+		for n := range list {
+			if list[n].Kind != again[n].Kind || string(list[n].Value) != string(again[n].Value) {
+				t.Fatalf("%v is %v after encoding", list[n], again[n])
+			}
+		}
+		if theirs, ok := library(data); ok && err == nil {
+			for n, a := range theirs {
+				if list[n].Kind != a.Attr.Type&nl.NLA_TYPE_MASK || string(list[n].Value) != string(a.Value) {
+					t.Fatalf("%v is %v to the library", list[n], a)
+				}
+			}
+		}
+	})
+}
+
+// library reads attributes with vishvananda/netlink. ok is false if it fails or panics.
+func library(data []byte) (list []syscall.NetlinkRouteAttr, ok bool) {
+	defer func() { ok = recover() == nil && ok }()
+	list, err := nl.ParseRouteAttr(data)
+	return list, err == nil
+}
+
+// Each parsed text of an interface is part of the message.
+func FuzzLink(f *testing.F) {
+	f.Add(linkAnswer())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := ParseLink(data, Local)
+		if err != nil && !errors.Is(err, syscall.EOPNOTSUPP) {
+			wantInvalid(t, err)
+		}
+		if err == nil {
+			difftest.Contains(t, string(data), l.Name, l.Bus, l.Parent, l.PortName, l.Kind, string(l.MAC))
+		}
+	})
+}
+
+// A program in the pod's network namespace with CAP_NET_ADMIN can send messages to other sockets there.
+func TestAnswersOfOtherProgramsAreIgnored(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		c, err := Dial()
+		difftest.Must(t, err)
+		defer c.Close()
+		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		msg.Index = 1
+		req := c.request(unix.RTM_GETLINK, msg)
+		pid, err := c.socket.Socket.GetPid()
+		difftest.Must(t, err)
+		forger, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+		difftest.Must(t, err)
+		defer forger.Close()
+		forged := *req
+		forged.Type, forged.Data = unix.RTM_NEWLINK, []nl.NetlinkRequestData{nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("forged"))}
+		difftest.Must(t, unix.Sendto(forger.GetFd(), forged.Serialize(), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: pid}))
+		answer, err := c.one(req)
+		difftest.Must(t, err)
+		if f, err := ParseLink(answer, Local); err != nil || f.Name != "lo" {
+			t.Errorf("got %+v, %v", f, err)
+		}
+	})
+}

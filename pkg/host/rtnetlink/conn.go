@@ -1,0 +1,156 @@
+// Package rtnetlink sends requests for network interfaces to the kernel and parses the answers, rtnetlink(7). Programs
+// use packages link, listing and settings, which are built on it.
+package rtnetlink
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Local is our netnsid for the socket's own network namespace. The kernel uses netnsids from 0 for other
+	// namespaces and -1 for none.
+	Local = -2
+
+	// SkipStats is RTEXT_FILTER_SKIP_STATS (Linux 4.4), because some drivers read their counters from the firmware.
+	// Without RTEXT_FILTER_VF, the answer has no VFs either.
+	SkipStats = 1 << 3
+)
+
+// Conn is a routing socket in a network namespace.
+type Conn struct{ socket *nl.SocketHandle }
+
+// Dial opens a routing socket in the network namespace of the calling thread.
+func Dial() (Conn, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return Conn{}, err
+	}
+	return Conn{&nl.SocketHandle{Socket: s}}, nil
+}
+
+// Close closes the socket.
+func (c Conn) Close() { c.socket.Close() }
+
+// Get returns one interface, by index or by an attribute, in the network namespace nsid. It never lists all interfaces.
+func (c Conn) Get(nsid, index int, attrs ...*nl.RtAttr) (Link, error) {
+	if nsid != Local {
+		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(nsid))))
+	}
+	answer, err := c.Link(index, SkipStats, attrs...)
+	if err != nil {
+		return Link{}, err
+	}
+	return ParseLink(answer, nsid)
+}
+
+// Link requests one interface and returns the RTM_NEWLINK. filter is a mask of RTEXT_FILTER_*.
+func (c Conn) Link(index int, filter uint32, attrs ...*nl.RtAttr) ([]byte, error) {
+	return Retry(func() ([]byte, error) { return c.one(c.getlink(index, filter, attrs...)) })
+}
+
+// Links lists all interfaces of the socket's network namespace.
+func (c Conn) Links(filter uint32) ([][]byte, error) {
+	return Retry(func() ([][]byte, error) {
+		req := c.getlink(0, filter)
+		req.Flags |= unix.NLM_F_DUMP
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	})
+}
+
+func (c Conn) getlink(index int, filter uint32, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	return c.request(unix.RTM_GETLINK, msg, append(attrs, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))...)
+}
+
+// one requests one interface. The answer can be too large for the library's buffer of 64 KiB, because the kernel
+// allows almost as much for the altnames alone. The answer is in the socket's queue when Send returns.
+func (c Conn) one(req *nl.NetlinkRequest) ([]byte, error) {
+	if err := c.socket.Socket.Send(req); err != nil {
+		return nil, err
+	}
+	for {
+		messages, err := c.receive()
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range messages {
+			switch {
+			case m.Header.Seq != req.Seq: // the rest of a dump that failed
+			case m.Header.Type == unix.RTM_NEWLINK:
+				return m.Data, nil
+			case m.Header.Type == unix.NLMSG_ERROR && len(m.Data) >= 4:
+				return nil, syscall.Errno(-int32(binary.NativeEndian.Uint32(m.Data)))
+			}
+		}
+	}
+}
+
+// receive returns the messages of the next datagram in the socket's queue, or none if it is not from the kernel: a
+// program with CAP_NET_ADMIN in the pod's network namespace can send to this socket too.
+func (c Conn) receive() ([]syscall.NetlinkMessage, error) {
+	size, _, err := unix.Recvfrom(c.socket.Socket.GetFd(), nil, unix.MSG_PEEK|unix.MSG_TRUNC)
+	if err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, size)
+	n, from, err := unix.Recvfrom(c.socket.Socket.GetFd(), buffer, 0)
+	if err != nil {
+		return nil, err
+	}
+	if sender, ok := from.(*unix.SockaddrNetlink); !ok || sender.Pid != nl.PidKernel {
+		return nil, nil
+	}
+	return syscall.ParseNetlinkMessage(buffer[:n])
+}
+
+func (c Conn) request(command int, header nl.NetlinkRequestData, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(command, 0)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: c.socket}
+	req.AddData(header)
+	for _, a := range attrs {
+		req.AddData(a)
+	}
+	return req
+}
+
+// SetLink changes an interface by RTM_SETLINK. It needs CAP_NET_ADMIN.
+func (c Conn) SetLink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
+	msg.Index = int32(index)
+	req := c.request(unix.RTM_SETLINK, msg, attrs...)
+	req.Flags |= unix.NLM_F_ACK
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// NSID returns the netnsid of an open network namespace in the socket's namespace. ok is false if it has none.
+func (c Conn) NSID(netns int) (id int, ok bool) {
+	req := c.request(unix.RTM_GETNSID, nl.NewRtGenMsg(), nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(netns))))
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNSID)
+	if err != nil || len(answers) != 1 {
+		return 0, false
+	}
+	attrs, _ := Attributes(answers[0], nl.NewRtGenMsg().Len())
+	for _, a := range attrs {
+		if a.Kind == unix.NETNSA_NSID {
+			id, err := a.Int()
+			return id, err == nil
+		}
+	}
+	return 0, false
+}
+
+// BusInfo returns ethtool's bus_info, which is needed before Linux 5.14, or "" on an error. The ioctl works on any
+// socket, and reads in the socket's network namespace.
+func (c Conn) BusInfo(name string) string {
+	info, err := unix.IoctlGetEthtoolDrvinfo(c.socket.Socket.GetFd(), name)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Bus_info[:])
+}

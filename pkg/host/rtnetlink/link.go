@@ -1,0 +1,94 @@
+package rtnetlink
+
+import (
+	"net"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Link is a network interface as the kernel reports it. The comments name the attributes of the fields.
+type Link struct {
+	NSID  int    // network namespace of the request: see [Local]
+	Index int    // unique in its network namespace only
+	Flags uint32 // IFF_*
+
+	Name     string           // IFLA_IFNAME
+	Kind     string           // IFLA_INFO_KIND
+	MAC      net.HardwareAddr // IFLA_ADDRESS; nil = none
+	MTU      int              // IFLA_MTU
+	Bus      string           // IFLA_PARENT_DEV_BUS_NAME (Linux 5.14)
+	Parent   string           // IFLA_PARENT_DEV_NAME (Linux 5.14)
+	PortName string           // IFLA_PHYS_PORT_NAME
+
+	Master    int // IFLA_MASTER: index of the master
+	Lower     int // IFLA_LINK: index of the lower interface, or of the peer of a veth
+	LowerNSID int // IFLA_LINK_NETNSID; NSID if the attribute is missing
+}
+
+// ParseLink parses an RTM_NEWLINK, the answer to a request in the network namespace nsid.
+func ParseLink(answer []byte, nsid int) (Link, error) {
+	attrs, err := Attributes(answer, unix.SizeofIfInfomsg)
+	if err != nil {
+		return Link{}, err
+	}
+	header := nl.DeserializeIfInfomsg(answer)
+	l := Link{NSID: nsid, LowerNSID: nsid, Index: int(header.Index), Flags: header.Flags}
+	requested := Local
+	for _, a := range attrs {
+		if a.Kind == unix.IFLA_TARGET_NETNSID {
+			requested, err = a.Int()
+		} else {
+			err = l.take(a)
+		}
+		if err != nil {
+			return Link{}, err
+		}
+	}
+	if requested != nsid {
+		// Linux before 4.15 ignores the attribute and returns an interface of the same name in the socket's network
+		// namespace.
+		return Link{}, syscall.EOPNOTSUPP
+	}
+	return l, nil
+}
+
+func (l *Link) take(a Attribute) (err error) {
+	switch a.Kind {
+	case unix.IFLA_IFNAME:
+		l.Name = a.Text()
+	case unix.IFLA_ADDRESS:
+		l.MAC = net.HardwareAddr(a.Value)
+	case unix.IFLA_MTU:
+		l.MTU, err = a.Int()
+	case unix.IFLA_PARENT_DEV_BUS_NAME:
+		l.Bus = a.Text()
+	case unix.IFLA_PARENT_DEV_NAME:
+		l.Parent = a.Text()
+	case unix.IFLA_PHYS_PORT_NAME:
+		l.PortName = a.Text()
+	case unix.IFLA_LINKINFO:
+		l.Kind, err = kind(a)
+	case unix.IFLA_MASTER:
+		l.Master, err = a.Int()
+	case unix.IFLA_LINK:
+		l.Lower, err = a.Int()
+	case unix.IFLA_LINK_NETNSID:
+		l.LowerNSID, err = a.Int()
+		if l.Lower == 0 {
+			l.Lower = l.Index // Linux before 5.11 omits IFLA_LINK if both interfaces have the same index
+		}
+	}
+	return err
+}
+
+func kind(linkinfo Attribute) (string, error) {
+	attrs, err := Attributes(linkinfo.Value, 0)
+	for _, a := range attrs {
+		if a.Kind == nl.IFLA_INFO_KIND {
+			return a.Text(), nil
+		}
+	}
+	return "", err
+}

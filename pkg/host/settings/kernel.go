@@ -1,0 +1,138 @@
+package settings
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/rtnetlink"
+)
+
+// Kernel reads and changes the interfaces of this machine. Its methods address an interface by its index, in the current
+// network namespace.
+type Kernel struct{ *link.Kernel }
+
+// Settings reads the settings of an interface in the current network namespace. If it does not exist, the error is
+// [link.ErrNoInterface].
+func (Kernel) Settings(i link.Interface) (s Dump, err error) {
+	c, err := rtnetlink.Dial()
+	if err != nil {
+		return s, err
+	}
+	defer c.Close()
+	answer, err := c.Link(i.Index, rtnetlink.SkipStats)
+	if errors.Is(err, syscall.ENODEV) {
+		err = link.ErrNoInterface
+	}
+	if err == nil {
+		s, err = dump(answer)
+	}
+	if err == nil {
+		readPrograms(i.Index, s)
+		err = readEthtool(i.Index, s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("interface %q: read settings: %w", i.Name, err)
+	}
+	return s, nil
+}
+
+// Set sets one setting of an interface to its value in to. setting is a name that [Dump.Unlike] returns. Use
+// [Kernel.SetAltName] for altnames. Set needs CAP_NET_ADMIN.
+func (Kernel) Set(i link.Interface, setting string, to Dump) error {
+	c, err := rtnetlink.Dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err = set(c, i.Index, setting, to); err != nil {
+		return fmt.Errorf("interface %q: set %s: %w", i.Name, setting, err)
+	}
+	return nil
+}
+
+func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
+	switch mode, is := xdpModes()[setting]; {
+	case is:
+		return detachXDP(c, index, mode, to[setting])
+	case tcxPoints()[setting] != 0:
+		return detach(index, tcxPoints()[setting], to[setting])
+	case ethtoolCommand(setting) != 0:
+		return setEthtool(index, ethtoolCommand(setting), to[setting])
+	}
+	for flag, of := range userFlags {
+		if of == setting {
+			msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+			if msg.Change = flag; to[setting] != "" {
+				msg.Flags = flag
+			}
+			return c.SetLink(index, msg)
+		}
+	}
+	for kind, of := range settable {
+		if of == setting {
+			value, err := hex.DecodeString(to[setting])
+			if err != nil {
+				return err
+			}
+			return c.SetLink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(int(kind), value))
+		}
+	}
+	return errors.New("devinfo does not know how")
+}
+
+// SetAltName adds or removes an altname of an interface in the current network namespace. It needs CAP_NET_ADMIN.
+func (Kernel) SetAltName(i link.Interface, altName string, present bool) error {
+	set := netlink.LinkDelAltName
+	if present {
+		set = netlink.LinkAddAltName
+	}
+	if err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName); err != nil {
+		return fmt.Errorf("interface %q: set altname %q, %v: %w", i.Name, altName, present, err)
+	}
+	return nil
+}
+
+// Change contains new values for an interface in the current network namespace. Zero values keep the current ones.
+type Change struct {
+	Name string // renaming sets the interface down for a moment
+	MTU  int    // bytes
+	MAC  net.HardwareAddr
+}
+
+// Change changes an interface, the name last. It stops at the first error. It needs CAP_NET_ADMIN.
+func (Kernel) Change(i link.Interface, to Change) error {
+	l, err := netlink.LinkByIndex(i.Index)
+	if err != nil {
+		return fmt.Errorf("interface %q: %w", i.Name, err)
+	}
+	set := func(what string, wanted bool, do func() error) {
+		if wanted && err == nil {
+			if err = do(); err != nil {
+				err = fmt.Errorf("interface %q: set %s: %w", i.Name, what, err)
+			}
+		}
+	}
+	set("mtu", to.MTU != 0, func() error { return netlink.LinkSetMTU(l, to.MTU) })
+	set("address", to.MAC != nil, func() error { return netlink.LinkSetHardwareAddr(l, to.MAC) })
+	set("name", to.Name != "", func() error { return rename(l, to.Name) })
+	return err
+}
+
+// rename sets an interface down, because most kernels cannot rename one that is up, and then up again.
+func rename(l netlink.Link, name string) (err error) {
+	if l.Attrs().Flags&net.FlagUp != 0 {
+		if err := netlink.LinkSetDown(l); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, netlink.LinkSetUp(l)) }()
+	}
+	return netlink.LinkSetName(l, name)
+}

@@ -1,0 +1,109 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	bpf "github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/rtnetlink"
+)
+
+// xdpModes are the ways in which an XDP program can be attached, with the flags that select them.
+func xdpModes() map[string]uint32 {
+	return map[string]uint32{"xdp": nl.XDP_FLAGS_DRV_MODE, "xdpgeneric": nl.XDP_FLAGS_SKB_MODE, "xdpoffload": unix.XDP_FLAGS_HW_MODE}
+}
+
+// readXDP reads the IDs of XDP programs. They remain when the interface moves, and can drop or read all frames.
+func readXDP(xdp rtnetlink.Attribute, s Dump) error {
+	attrs, err := rtnetlink.Attributes(xdp.Value, 0)
+	for _, a := range attrs {
+		name := map[uint16]string{nl.IFLA_XDP_PROG_ID + 1: "xdp", nl.IFLA_XDP_PROG_ID + 2: "xdpgeneric", nl.IFLA_XDP_PROG_ID + 3: "xdpoffload"}[a.Kind]
+		if name == "" {
+			continue
+		}
+		id, err := a.Int()
+		if err != nil {
+			return err
+		}
+		s[name] = fmt.Sprintf("program %d", id)
+	}
+	return err
+}
+
+var errForeign = errors.New("the program that was attached before cannot be attached again")
+
+// detachXDP detaches the program of a mode.
+func detachXDP(c rtnetlink.Conn, index int, mode uint32, before string) error {
+	if before != "" {
+		return errForeign
+	}
+	none := int32(-1)
+	xdp := nl.NewRtAttr(unix.IFLA_XDP|unix.NLA_F_NESTED, nil)
+	xdp.AddRtAttr(nl.IFLA_XDP_FD, nl.Uint32Attr(uint32(none)))
+	xdp.AddRtAttr(nl.IFLA_XDP_FLAGS, nl.Uint32Attr(mode))
+	return c.SetLink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), xdp)
+}
+
+// tcxPoints are the attach types of tc programs that belong to no qdisc (Linux 6.6). The kernel removes qdiscs when the
+// interface moves, but not these programs.
+func tcxPoints() map[string]ebpf.AttachType {
+	return map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
+}
+
+// attached returns the programs at an attach point. A kernel or a process without BPF has none to show.
+func attached(index int, point ebpf.AttachType) ([]bpf.AttachedProgram, error) {
+	found, err := bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: point})
+	if err != nil {
+		return nil, err
+	}
+	return found.Programs, nil
+}
+
+// readPrograms reads the tc programs.
+func readPrograms(index int, s Dump) {
+	for name, point := range tcxPoints() {
+		if programs, err := attached(index, point); err == nil && len(programs) > 0 {
+			var ids []ebpf.ProgramID
+			for _, p := range programs {
+				ids = append(ids, p.ID)
+			}
+			s[name] = fmt.Sprintf("programs %d", ids)
+		}
+	}
+}
+
+// detach detaches all programs at an attach point. It needs CAP_SYS_ADMIN.
+func detach(index int, point ebpf.AttachType, before string) error {
+	if before != "" {
+		return errForeign
+	}
+	programs, err := attached(index, point)
+	for _, p := range programs {
+		if id, ok := p.LinkID(); ok {
+			err = errors.Join(err, detachLink(id))
+		} else {
+			err = errors.Join(err, detachProgram(index, point, p.ID))
+		}
+	}
+	return err
+}
+
+func detachLink(id bpf.ID) error {
+	l, err := bpf.NewFromID(id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(l.Detach(), l.Close())
+}
+
+func detachProgram(index int, point ebpf.AttachType, id ebpf.ProgramID) error {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(bpf.RawDetachProgram(bpf.RawDetachProgramOptions{Target: index, Attach: point, Program: p}), p.Close())
+}

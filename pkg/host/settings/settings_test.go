@@ -1,0 +1,123 @@
+package settings_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/test/difftest"
+)
+
+var must = difftest.Must
+
+func kernel() settings.Kernel { return settings.Kernel{Kernel: link.NewKernel(os.DirFS("/sys"))} }
+
+func read(t *testing.T, name string) settings.Dump {
+	t.Helper()
+	s, err := kernel().Settings(named(t, name))
+	must(t, err)
+	return s
+}
+
+func named(t *testing.T, name string) link.Interface {
+	t.Helper()
+	i, err := kernel().Interface("", name)
+	must(t, err)
+	return i
+}
+
+// A bridge makes its ports promiscuous without setting the user's flag.
+func TestPromiscIsOnlyTheUsersFlag(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		nic, err := netlink.LinkByName("nic")
+		must(t, err)
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		if err := netlink.LinkAdd(bridge); errors.Is(err, syscall.EOPNOTSUPP) {
+			bridge = nil
+			must(t, netlink.LinkAdd(&netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "tap0", ParentIndex: nic.Attrs().Index}, Mode: netlink.MACVLAN_MODE_PASSTHRU}}))
+		} else {
+			must(t, err)
+			must(t, netlink.LinkSetMaster(nic, bridge))
+		}
+		promiscuity := func() int {
+			l, err := netlink.LinkByName("nic")
+			must(t, err)
+			return l.Attrs().Promisc
+		}
+		before := promiscuity()
+		if before == 0 || read(t, "nic")["promisc"] != "" {
+			t.Fatalf("promiscuity %d, %+v", before, read(t, "nic"))
+		}
+		must(t, kernel().Set(named(t, "nic"), "promisc", settings.Dump{"promisc": "on"}))
+		if read(t, "nic")["promisc"] == "" || promiscuity() != before+1 {
+			t.Errorf("set: promiscuity %d, before %d", promiscuity(), before)
+		}
+		must(t, kernel().Set(named(t, "nic"), "promisc", settings.Dump{}))
+		if read(t, "nic")["promisc"] != "" || promiscuity() != before {
+			t.Errorf("cleared: promiscuity %d, before %d", promiscuity(), before)
+		}
+	})
+}
+
+// The kernel's answer is longer than the library's buffer.
+func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		k := kernel()
+		for n := range 490 {
+			must(t, k.SetAltName(named(t, "nic"), fmt.Sprintf("%0127d", n), true))
+		}
+		names := strings.Fields(read(t, "nic")[settings.AltNames])
+		if len(names) != 490 {
+			t.Errorf("%d altnames", len(names))
+		}
+		if i, err := k.Interface("", "nic"); err != nil || i.Name != "nic" {
+			t.Errorf("got %+v, %v", i, err)
+		}
+		for _, name := range names {
+			must(t, k.SetAltName(named(t, "nic"), name, false))
+		}
+		difftest.Equal(t, read(t, "nic")[settings.AltNames], "")
+	})
+}
+
+func TestChangeSetsNameMTUAndMAC(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
+		k := kernel()
+		mac, _ := net.ParseMAC("02:00:00:00:00:07")
+		nic := named(t, "net1")
+		must(t, k.Change(nic, settings.Change{Name: "nic", MTU: 1400, MAC: mac}))
+		got, err := k.Interface("", "nic")
+		if err != nil || got.MTU != 1400 || got.MAC.String() != mac.String() {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		l, err := netlink.LinkByName("nic")
+		if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
+			t.Errorf("it stays up: %+v, %v", l, err)
+		}
+		must(t, k.Change(nic, settings.Change{}))
+		if err := k.Change(link.Interface{Name: "nic", Index: nic.Index + 1000}, settings.Change{MTU: 1500}); err == nil {
+			t.Error("there is no such interface")
+		}
+		if err := k.Change(nic, settings.Change{Name: "lo"}); err == nil {
+			t.Error("lo is taken")
+		}
+		if _, ok, err := k.VF("nic", 0); ok || err != nil {
+			t.Errorf("it has no VFs: %v, %v", ok, err)
+		}
+		if _, ok, err := k.VF("none", 0); ok || !errors.Is(err, link.ErrNoInterface) {
+			t.Errorf("there is no such interface: %v, %v", ok, err)
+		}
+	})
+}
