@@ -102,12 +102,15 @@ func (r *Removal) heldByAnother() error {
 		return err
 	}
 	for _, l := range asked {
+		if l.Mode != journal.Exclusive { // a PF may have hundreds of holders, whose entries DEL need not read
+			continue
+		}
 		holders, err := r.Journal.Holders(journal.OfDevice, l.ID)
 		if err != nil {
 			return err
 		}
 		for _, h := range holders {
-			if e := h.Entry; l.Mode == journal.Exclusive && h.Mode == l.Mode && e != nil && e.ContainerID != r.Entry.ContainerID && e.Time.After(r.Entry.Time) {
+			if e := h.Entry; h.Mode == l.Mode && e != nil && e.ContainerID != r.Entry.ContainerID && e.After(r.Entry) {
 				return &journal.HeldError{Kind: journal.OfDevice, ID: l.ID, Holder: h} // a later sandbox of the same pod
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/containernetworking/cni/pkg/utils"
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
@@ -98,6 +99,7 @@ type Entry struct {
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
 	BootID string    `json:"bootID,omitempty"` // set by Record
 	Time   time.Time `json:"time"`             // time of ADD
+	Uptime Uptime    `json:"uptime,omitempty"` // of the host at ADD, set by Record; 0 = unknown, in entries of older builds
 	Pod    string    `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
 
 	Requested Requested `json:"requested,omitzero"`
@@ -126,6 +128,23 @@ type Entry struct {
 
 	raw  []byte   // content of the entry on disk
 	file *os.File // the open file of a locked entry; nil = not locked
+}
+
+// Uptime is a time since boot in nanoseconds (CLOCK_BOOTTIME). Unlike Time it never goes back.
+type Uptime time.Duration
+
+func uptime() Uptime {
+	var up unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // the arguments are valid
+	return Uptime(up.Nano())
+}
+
+// After reports whether the ADD of e came after that of other.
+func (e *Entry) After(other *Entry) bool {
+	if e.BootID == other.BootID && e.Uptime != 0 && other.Uptime != 0 {
+		return e.Uptime > other.Uptime
+	}
+	return e.Time.After(other.Time)
 }
 
 // Requested is the input of ADD that selects the device: keys of the configuration, with placeholders filled in,

@@ -163,12 +163,12 @@ func (e *Entry) Locked() *os.File {
 }
 
 // Record writes an attachment's entry and takes all leases that it names. If another holder has one of them, Record
-// changes nothing and returns a [*HeldError]. It sets e.Format and e.BootID, and locks e like [Journal.Lock].
+// changes nothing and returns a [*HeldError]. It sets e.Format, e.BootID and e.Uptime, and locks e like [Journal.Lock].
 //
 // former is the locked entry that e replaces, or nil. Record releases the leases of former that e does
 // not name, and unlocks former. If the entry on disk is not former, Record returns a [*ConcurrentChangeError].
 func (j *Journal) Record(e, former *Entry) error {
-	e.Format, e.BootID = Format, j.bootID
+	e.Format, e.BootID, e.Uptime = Format, j.bootID, uptime()
 	by, err := e.holderLinks()
 	if err != nil {
 		return err

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -264,9 +262,7 @@ func (r records) writtenThisBoot(name, bootID string) bool {
 	if bootID != "" || err != nil {
 		return ofBoot(bootID, r.bootID)
 	}
-	var up unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // the arguments are valid
-	return !stat.ModTime().Before(time.Now().Add(-time.Duration(up.Nano())))
+	return !stat.ModTime().Before(time.Now().Add(-time.Duration(uptime())))
 }
 
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {

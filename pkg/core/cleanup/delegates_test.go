@@ -1,0 +1,103 @@
+package cleanup_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"devinfo-cni.io/pkg/core/cleanup"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
+)
+
+// A node has a PF with VFs, a journal, and a delegate that notes the network namespace of its DEL.
+type node struct {
+	*cleanup.Cleaner
+	t     *testing.T
+	netns string // the file with the delegate's CNI_NETNS
+}
+
+func newNode(t *testing.T, vfs int) *node {
+	t.Helper()
+	dir := t.TempDir()
+	n := &node{t: t, netns: filepath.Join(dir, "netns")}
+	difftest.Must(t, os.WriteFile(filepath.Join(dir, "delegate"), []byte("#!/bin/sh\ncat >/dev/null\necho \"$CNI_NETNS\" >"+n.netns+"\n"), 0o755))
+	settings := config.Node{StateDir: filepath.Join(dir, "state"), DeviceInfoDir: filepath.Join(dir, "infos"), CDIDir: filepath.Join(dir, "cdi")}
+	n.Cleaner = cleanup.New(settings, sysfs.New(capturetest.ManyVFs(vfs).Sys()), "boot", slog.New(slog.DiscardHandler))
+	n.Journal.NetnsGone = func(string) (bool, error) { return false, nil }
+	n.CNIPath = dir
+	return n
+}
+
+// add records the attachment of a VF, which a delegate gets by deviceID.
+func (n *node) add(container, pod string, vf int, at time.Time) *journal.Entry {
+	n.t.Helper()
+	leases, err := journal.LeasesOf(n.Sys, journal.Exclusive, capturetest.VF(vf))
+	difftest.Must(n.t, err)
+	e := &journal.Entry{
+		Key: journal.Key{Network: "net", ContainerID: container, IfName: "net1"}, Netns: "/run/netns/" + container, Time: at, Pod: pod, Leases: leases,
+		Delegates: []json.RawMessage{fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","type":"delegate","deviceID":%q}`, capturetest.VF(vf))},
+	}
+	difftest.Must(n.t, n.Journal.Record(e, nil))
+	e.Unlock()
+	return e
+}
+
+func (n *node) del(e *journal.Entry) {
+	n.t.Helper()
+	locked, err := n.Lock(e.Key)
+	difftest.Must(n.t, err)
+	defer locked.Unlock()
+	difftest.Must(n.t, n.Removal(locked).Run())
+}
+
+// The PF has a shared lease of each of its VFs' attachments.
+func TestCostOfDelIsThatOfAnEmptyNode(t *testing.T) {
+	var reads []int
+	for _, others := range []int{0, 10, 100} {
+		n := newNode(t, 128)
+		for vf := range others {
+			n.add(fmt.Sprint("c", vf), fmt.Sprint("pod", vf), vf, time.Now())
+		}
+		e := n.add("own", "own", others, time.Now())
+		before := readCalls(t)
+		n.del(e)
+		reads = append(reads, readCalls(t)-before)
+	}
+	for _, other := range reads[1:] {
+		if other > reads[0]+3 {
+			t.Errorf("with 0, 10 and 100 other attachments DEL makes %v calls of read", reads)
+		}
+	}
+}
+
+// readCalls returns the number of read system calls of this process.
+func readCalls(t *testing.T) int {
+	t.Helper()
+	m := regexp.MustCompile(`syscr: (\d+)`).FindStringSubmatch(difftest.Read(t, "/proc/self/io"))
+	calls, err := strconv.Atoi(m[1])
+	difftest.Must(t, err)
+	return calls
+}
+
+// The second sandbox of a pod gets the device of the first one, whose DEL is late. Meanwhile the clock was set back.
+func TestLateDelLeavesDeviceOfLaterSandboxAloneWhateverTheClock(t *testing.T) {
+	for _, clock := range []time.Duration{time.Hour, 0, -time.Hour} {
+		n, now := newNode(t, 1), time.Now()
+		first := n.add("first", "pod", 0, now)
+		second := n.add("second", "pod", 0, now.Add(clock))
+		n.del(first)
+		difftest.Same(t, fmt.Sprintf("the clock moved by %s: network namespace for the first DEL", clock), difftest.Read(t, n.netns), "\n")
+		n.del(second)
+		difftest.Same(t, "network namespace for the second DEL", difftest.Read(t, n.netns), second.Netns+"\n")
+	}
+}
