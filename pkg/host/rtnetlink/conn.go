@@ -128,6 +128,14 @@ func (c Conn) SetLink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
 	return err
 }
 
+// NewLink creates an interface by RTM_NEWLINK. It needs CAP_NET_ADMIN.
+func (c Conn) NewLink(attrs ...*nl.RtAttr) error {
+	req := c.request(unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), attrs...)
+	req.Flags |= unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
 // NSID returns the netnsid of an open network namespace in the socket's namespace. ok is false if it has none.
 func (c Conn) NSID(netns int) (id int, ok bool) {
 	req := c.request(unix.RTM_GETNSID, nl.NewRtGenMsg(), nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(netns))))

@@ -13,6 +13,7 @@ type Link struct {
 	NSID  int    // network namespace of the request: see [Local]
 	Index int    // unique in its network namespace only
 	Flags uint32 // IFF_*
+	Type  uint16 // ARPHRD_*
 
 	Name     string           // IFLA_IFNAME
 	Kind     string           // IFLA_INFO_KIND
@@ -21,6 +22,8 @@ type Link struct {
 	Bus      string           // IFLA_PARENT_DEV_BUS_NAME (Linux 5.14)
 	Parent   string           // IFLA_PARENT_DEV_NAME (Linux 5.14)
 	PortName string           // IFLA_PHYS_PORT_NAME
+
+	Promiscuity int // IFLA_PROMISCUITY: how many users, programs and interfaces on it want all frames
 
 	Master    int // IFLA_MASTER: index of the master
 	Lower     int // IFLA_LINK: index of the lower interface, or of the peer of a veth
@@ -34,7 +37,7 @@ func ParseLink(answer []byte, nsid int) (Link, error) {
 		return Link{}, err
 	}
 	header := nl.DeserializeIfInfomsg(answer)
-	l := Link{NSID: nsid, LowerNSID: nsid, Index: int(header.Index), Flags: header.Flags}
+	l := Link{NSID: nsid, LowerNSID: nsid, Index: int(header.Index), Flags: header.Flags, Type: header.Type}
 	requested := Local
 	for _, a := range attrs {
 		if a.Kind == unix.IFLA_TARGET_NETNSID {
@@ -70,6 +73,8 @@ func (l *Link) take(a Attribute) (err error) {
 		l.PortName = a.Text()
 	case unix.IFLA_LINKINFO:
 		l.Kind, err = kind(a)
+	case unix.IFLA_PROMISCUITY:
+		l.Promiscuity, err = a.Int()
 	case unix.IFLA_MASTER:
 		l.Master, err = a.Int()
 	case unix.IFLA_LINK:

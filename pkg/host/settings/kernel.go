@@ -61,7 +61,15 @@ func (Kernel) Set(i link.Interface, setting string, to Dump) error {
 func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
 	switch mode, is := xdpModes()[setting]; {
 	case is:
-		return detachXDP(c, index, mode, to[setting])
+		answer, err := c.Link(index, rtnetlink.SkipStats)
+		if err != nil {
+			return err
+		}
+		now, err := dump(answer)
+		if err != nil {
+			return err
+		}
+		return detachXDP(c, index, mode, now[setting], to[setting])
 	case tcxPoints()[setting] != 0:
 		return detach(index, tcxPoints()[setting], to[setting])
 	case ethtoolCommand(setting) != 0:

@@ -3,6 +3,7 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	bpf "github.com/cilium/ebpf/link"
@@ -36,8 +37,9 @@ func readXDP(xdp rtnetlink.Attribute, s Dump) error {
 
 var errForeign = errors.New("the program that was attached before cannot be attached again")
 
-// detachXDP detaches the program of a mode.
-func detachXDP(c rtnetlink.Conn, index int, mode uint32, before string) error {
+// detachXDP detaches the program of a mode. The kernel refuses this with EBUSY while a bpf_link attaches it, which a
+// process or a pinned file keeps (net/core/dev.c, dev_xdp_attach). Only the link itself can then be detached.
+func detachXDP(c rtnetlink.Conn, index int, mode uint32, now, before string) error {
 	if before != "" {
 		return errForeign
 	}
@@ -45,7 +47,35 @@ func detachXDP(c rtnetlink.Conn, index int, mode uint32, before string) error {
 	xdp := nl.NewRtAttr(unix.IFLA_XDP|unix.NLA_F_NESTED, nil)
 	xdp.AddRtAttr(nl.IFLA_XDP_FD, nl.Uint32Attr(uint32(none)))
 	xdp.AddRtAttr(nl.IFLA_XDP_FLAGS, nl.Uint32Attr(mode))
-	return c.SetLink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), xdp)
+	err := c.SetLink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), xdp)
+	if errors.Is(err, syscall.EBUSY) {
+		return detachXDPLink(index, now)
+	}
+	return err
+}
+
+// detachXDPLink detaches the bpf_link of a program, "program 7". A link tells the index of its interface, but not its
+// network namespace, so that two links of one program cannot always be told apart.
+func detachXDPLink(index int, program string) error {
+	var found []bpf.ID
+	all := bpf.Iterator{}
+	defer all.Close()
+	for all.Next() {
+		info, err := all.Link.Info()
+		if err != nil || info.Type != bpf.XDPType || fmt.Sprintf("program %d", info.Program) != program {
+			continue
+		}
+		if xdp := info.XDP(); xdp != nil && int(xdp.Ifindex) == index {
+			found = append(found, info.ID)
+		}
+	}
+	switch {
+	case all.Err() != nil:
+		return fmt.Errorf("list BPF links: %w", all.Err())
+	case len(found) != 1:
+		return fmt.Errorf("%s is attached by a BPF link, and %d links have it on an interface %d: detach the right one with bpftool link detach", program, len(found), index)
+	}
+	return detachLink(found[0])
 }
 
 // tcxPoints are the attach types of tc programs that belong to no qdisc (Linux 6.6). The kernel removes qdiscs when the

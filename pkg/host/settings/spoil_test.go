@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	bpf "github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -104,38 +106,34 @@ func spoilers(t *testing.T) (list []spoiler) {
 	return append(list, programs()...)
 }
 
-// programs attach a BPF program that drops all packets.
+// kept are the BPF links of a process that lives longer than the pod.
+var kept []bpf.Link
+
+// programs attach a BPF program that drops all packets, by netlink, by bpf(2), and by a link that a process keeps.
 func programs() (list []spoiler) {
-	instructions := []byte{0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0} // r0 = XDP_DROP; exit
-	load := func(kind uint32) int {
-		license := []byte("GPL\x00")
-		attr := struct {
-			kind, n               uint32
-			instructions, license uint64
-			rest                  [96]byte
-		}{kind, 2, uint64(uintptr(unsafe.Pointer(&instructions[0]))), uint64(uintptr(unsafe.Pointer(&license[0]))), [96]byte{}}
-		fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-		if errno != 0 {
-			return -1
+	load := func(kind ebpf.ProgramType) *ebpf.Program {
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}}) // XDP_DROP
+		if err != nil {
+			return nil
 		}
-		return int(fd)
+		return p
 	}
 	for name, flags := range map[string]int{"xdp generic": nl.XDP_FLAGS_SKB_MODE, "xdp native": nl.XDP_FLAGS_DRV_MODE} {
 		list = append(list, spoiler{name, func(index int) bool {
 			l, err := netlink.LinkByIndex(index)
-			return err == nil && netlink.LinkSetXdpFdWithFlags(l, load(unix.BPF_PROG_TYPE_XDP), flags) == nil
+			return err == nil && netlink.LinkSetXdpFdWithFlags(l, load(ebpf.XDP).FD(), flags) == nil
+		}}, spoiler{name + " link", func(index int) bool {
+			l, err := bpf.AttachXDP(bpf.XDPOptions{Program: load(ebpf.XDP), Interface: index, Flags: bpf.XDPAttachFlags(flags)})
+			kept = append(kept, l)
+			return err == nil
 		}})
 	}
-	const ingress = 46 // BPF_TCX_INGRESS
-	call := func(command int, attr ...uint32) bool {
-		attr = append(attr, make([]uint32, 28)...)
-		_, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(&attr[0])), 64)
-		return errno == 0
-	}
 	return append(list, spoiler{"tcx", func(index int) bool {
-		return call(unix.BPF_PROG_ATTACH, uint32(index), uint32(load(unix.BPF_PROG_TYPE_SCHED_CLS)), ingress)
+		return bpf.RawAttachProgram(bpf.RawAttachProgramOptions{Target: index, Program: load(ebpf.SchedCLS), Attach: ebpf.AttachTCXIngress}) == nil
 	}}, spoiler{"tcx link", func(index int) bool {
-		return call(unix.BPF_LINK_CREATE, uint32(load(unix.BPF_PROG_TYPE_SCHED_CLS)), uint32(index), ingress)
+		l, err := bpf.AttachTCX(bpf.TCXOptions{Program: load(ebpf.SchedCLS), Interface: index, Attach: ebpf.AttachTCXIngress})
+		kept = append(kept, l)
+		return err == nil
 	}}, spoiler{"qdisc", func(index int) bool {
 		return netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0)}}) == nil
 	}}, spoiler{"/proc/sys/net", func(index int) (done bool) {
@@ -203,12 +201,8 @@ func observe(t *testing.T, index int) map[string]string {
 	for _, q := range qdiscs {
 		all["qdisc "+q.Type()] = q.Attrs().String()
 	}
-	query := struct {
-		target, attach uint32
-		rest           [120]byte
-	}{uint32(index), 46, [120]byte{}}
-	if _, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_QUERY, uintptr(unsafe.Pointer(&query)), unsafe.Sizeof(query)); errno == 0 {
-		all["tcx"] = fmt.Sprint(binary.NativeEndian.Uint32(query.rest[16:]))
+	if attached, err := bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress}); err == nil {
+		all["tcx"] = fmt.Sprint(len(attached.Programs))
 	}
 	return all
 }

@@ -1,0 +1,197 @@
+// Package process finds what the processes of a node keep: network namespaces, and open device nodes. It reads the
+// processes in a mounted proc, which must be the host's to show all of them.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Number is the number of a device node: major and minor.
+type Number uint64
+
+// Parse parses a number as in the attribute dev of sysfs, "10:59".
+func Parse(text string) (Number, error) {
+	var major, minor uint32
+	if _, err := fmt.Sscanf(text, "%d:%d", &major, &minor); err != nil {
+		return 0, fmt.Errorf("%q is not the number of a device: %w", text, err)
+	}
+	return Number(unix.Mkdev(major, minor)), nil
+}
+
+// A Holder is a process that has a device node open.
+type Holder struct {
+	PID     int
+	Command string
+	Pod     bool // it has another root than the node's first process, as processes of containers
+}
+
+func (h Holder) String() string { return fmt.Sprintf("process %d (%s)", h.PID, h.Command) }
+
+// Opened returns the processes that have one of the devices open, by the number of the process. A descriptor that waits
+// in the queue of a socket belongs to no process.
+func Opened(proc string, devices []Number) (holders []Holder, err error) {
+	if len(devices) == 0 {
+		return nil, nil
+	}
+	host, err := os.Readlink(filepath.Join(proc, "1/ns/mnt"))
+	if err != nil {
+		return nil, err
+	}
+	err = each(proc, func(dir string) {
+		for _, fd := range descriptors(dir) {
+			node, ok := stat(fd)
+			if !ok || node.Mode&unix.S_IFMT != unix.S_IFCHR || !slices.Contains(devices, Number(unix.Mkdev(node.Rdev_major, node.Rdev_minor))) {
+				continue
+			}
+			h := Holder{Command: command(dir)}
+			h.PID, _ = strconv.Atoi(filepath.Base(dir))
+			mounts, _ := os.Readlink(filepath.Join(dir, "ns/mnt"))
+			h.Pod = mounts != host
+			holders = append(holders, h)
+			return
+		}
+	})
+	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
+	return slices.CompactFunc(holders, func(a, b Holder) bool { return a.PID == b.PID }), err
+}
+
+func command(dir string) string {
+	text, _ := os.ReadFile(filepath.Join(dir, "comm"))
+	return strings.TrimSpace(string(text))
+}
+
+// Namespaces returns a path for each network namespace that a thread is in, that a thread has open, or that is mounted.
+// It does not find a namespace that only a socket or a descriptor in the queue of a socket keeps.
+func Namespaces(proc string) (paths []string, err error) {
+	own, ok := stat("/proc/self/ns/net")
+	if !ok {
+		return nil, errors.New("/proc/self/ns/net: not readable")
+	}
+	found, mounts := map[uint64]bool{}, map[string]bool{}
+	add := func(path string) {
+		if at, ok := stat(path); ok && at.Dev_major == own.Dev_major && at.Dev_minor == own.Dev_minor && !found[at.Ino] { // nsfs has all namespaces
+			found[at.Ino] = true
+			if isNet(path) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	err = each(proc, func(dir string) {
+		for _, path := range append(descriptors(dir), filepath.Join(dir, "ns/net")) {
+			add(path)
+		}
+		in, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
+		if err != nil || mounts[in] {
+			return
+		}
+		mounts[in] = true
+		for _, at := range mounted(dir) {
+			add(filepath.Join(dir, "root", at))
+		}
+	})
+	return paths, err
+}
+
+// stat does not ask the server of a network file system, which might never answer.
+func stat(path string) (s unix.Statx_t, ok bool) {
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &s)
+	return s, err == nil
+}
+
+func isNet(path string) bool {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
+	return err == nil && kind == unix.CLONE_NEWNET
+}
+
+// mounted returns the mount points of network namespaces, as a process sees them.
+func mounted(dir string) (paths []string) {
+	text, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
+			paths = append(paths, unescaped(fields[4]))
+		}
+	}
+	return paths
+}
+
+// unescaped decodes the octal numbers of spaces and other characters in mountinfo.
+func unescaped(path string) string {
+	var b strings.Builder
+	for len(path) > 0 {
+		if path[0] == '\\' && len(path) >= 4 {
+			if n, err := strconv.ParseUint(path[1:4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				path = path[4:]
+				continue
+			}
+		}
+		b.WriteByte(path[0])
+		path = path[1:]
+	}
+	return b.String()
+}
+
+// each calls f with the directory of each thread that has namespaces or descriptors of its own; others share those of
+// the first thread of their process.
+func each(proc string, f func(dir string)) error {
+	processes, err := os.ReadDir(proc)
+	if err != nil {
+		return err
+	}
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		dir := filepath.Join(proc, p.Name())
+		f(dir)
+		threads, _ := os.ReadDir(filepath.Join(dir, "task"))
+		for _, t := range threads {
+			tid, _ := strconv.Atoi(t.Name())
+			if at := filepath.Join(dir, "task", t.Name()); tid != pid && !shares(dir, at, pid, tid) {
+				f(at)
+			}
+		}
+	}
+	return nil
+}
+
+// shares reports whether a thread shares the descriptors, the network and the mounts of its process.
+func shares(process, thread string, pid, tid int) bool {
+	for _, ns := range []string{"ns/net", "ns/mnt"} {
+		a, _ := os.Readlink(filepath.Join(process, ns))
+		if b, err := os.Readlink(filepath.Join(thread, ns)); err == nil && a != b {
+			return false
+		}
+	}
+	const files = 2 // KCMP_FILES
+	differ, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(pid), uintptr(tid), files, 0, 0, 0)
+	return errno == 0 && differ == 0 || errors.Is(errno, syscall.ESRCH)
+}
+
+// descriptors returns the paths of the open files of a process, which may just have ended.
+func descriptors(dir string) (paths []string) {
+	list, err := os.ReadDir(filepath.Join(dir, "fd"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, fd := range list {
+		paths = append(paths, filepath.Join(dir, "fd", fd.Name()))
+	}
+	return paths
+}

@@ -1,0 +1,186 @@
+// Package stack finds and removes the interfaces that are stacked on another one, such as a macvlan on a VF. They
+// receive its frames, and stay on it when it moves to another network namespace: macvlan, ipvlan and vlan ignore the
+// event NETDEV_UNREGISTER of a move (drivers/net/macvlan.c, macvlan_device_event; drivers/net/ipvlan/ipvlan_main.c,
+// ipvlan_device_event; net/8021q/vlan.c, vlan_device_event). Nothing on the lower interface shows them.
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/process"
+	"devinfo-cni.io/pkg/host/rtnetlink"
+)
+
+// Upper is an interface that is stacked on another one.
+type Upper struct {
+	Index int
+	Name  string
+	Kind  string // "macvlan"
+	Netns string // path of its network namespace, below proc
+}
+
+func (u Upper) String() string { return fmt.Sprintf("%s %s in %s", u.Kind, u.Name, u.Netns) }
+
+// Remove deletes the interface.
+func (u Upper) Remove() error {
+	err := link.Within(u.Netns, func() error {
+		return netlink.LinkDel(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: u.Index}})
+	})
+	if errors.Is(err, syscall.ENODEV) || errors.Is(err, link.ErrNoNetns) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", u, err)
+	}
+	return nil
+}
+
+// peers are the kinds whose IFLA_LINK is the other end of a pair.
+var peers = []string{"veth", "netkit", "vxcan"}
+
+// Find returns the interfaces on those of the current network namespace, by the index of the lower interface. It looks
+// in all namespaces that [process.Namespaces] finds.
+func Find(proc string) (map[int][]Upper, error) {
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	defer here.Close()
+	paths, err := process.Namespaces(proc)
+	if err != nil {
+		return nil, err
+	}
+	all := map[int][]Upper{}
+	for _, path := range paths {
+		err := link.Within(path, func() error { return find(int(here.Fd()), path, all) })
+		if err != nil && !errors.Is(err, link.ErrNoNetns) && !rtnetlink.Absent(err) { // it may just have ended
+			return nil, fmt.Errorf("%s: list interfaces: %w", path, err)
+		}
+	}
+	return all, nil
+}
+
+// find adds the interfaces of the current network namespace that are on one of the namespace below.
+func find(below int, path string, all map[int][]Upper) error {
+	own, err := link.IsOwnNetns(fmt.Sprintf("/proc/thread-self/fd/%d", below))
+	if err != nil {
+		return err
+	}
+	c, err := rtnetlink.Dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	answers, err := c.Links(rtnetlink.SkipStats)
+	if err != nil {
+		return err
+	}
+	nsid := rtnetlink.Local
+	if !own {
+		id, ok := c.NSID(below) // the list has given numbers to the namespaces of lower interfaces
+		if !ok || id < 0 {
+			return nil
+		}
+		nsid = id
+	}
+	for _, a := range answers {
+		l, err := rtnetlink.ParseLink(a, rtnetlink.Local)
+		if err != nil {
+			return err
+		}
+		if l.LowerNSID == nsid && l.Lower > 0 && (!own || l.Lower != l.Index) && !slices.Contains(peers, l.Kind) {
+			all[l.Lower] = append(all[l.Lower], Upper{l.Index, l.Name, l.Kind, path})
+		}
+	}
+	return nil
+}
+
+// Receives returns what receives the frames of an interface of the current network namespace, in addition to the
+// interface itself: "a receive handler", "promiscuity 1". It also finds what is in a namespace that nobody can name,
+// except a vlan. The flag promisc of the interface does not count.
+//
+// The kernel allows one receive handler. An interface has a free one if a macvlan in the mode passthru can be put on it
+// (drivers/net/macvlan.c, macvlan_common_newlink). The probe is in a network namespace of its own, and removed at once.
+func Receives(index int) (list []string, err error) {
+	c, err := rtnetlink.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	l, err := c.Get(rtnetlink.Local, index)
+	if errors.Is(err, syscall.ENODEV) {
+		return nil, link.ErrNoInterface
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l.Flags&unix.IFF_PROMISC != 0 {
+		l.Promiscuity--
+	}
+	if l.Promiscuity > 0 {
+		list = append(list, fmt.Sprintf("promiscuity %d", l.Promiscuity))
+	}
+	if l.Type != unix.ARPHRD_ETHER { // macvlan, ipvlan and bridge refuse all others
+		return list, nil
+	}
+	switch err := probe(c, index); {
+	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EINVAL):
+		return append(list, "a receive handler"), nil
+	case err != nil && !errors.Is(err, syscall.EOPNOTSUPP): // a kernel without macvlan
+		return list, fmt.Errorf("test for a receive handler: %w", err)
+	}
+	return list, nil
+}
+
+// probe puts a macvlan on an interface, in a network namespace that ends with the probe, and removes it.
+func probe(c rtnetlink.Conn, index int) error {
+	tried := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		here, err := os.Open("/proc/thread-self/ns/net")
+		if err == nil {
+			defer here.Close()
+			if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+				err = putMacvlan(c, index)
+			}
+			if unix.Setns(int(here.Fd()), unix.CLONE_NEWNET) == nil { // otherwise the thread ends
+				runtime.UnlockOSThread()
+			}
+		}
+		tried <- err
+	}()
+	return <-tried
+}
+
+// putMacvlan puts a macvlan into the current network namespace, on an interface of that of the socket, and removes it.
+func putMacvlan(c rtnetlink.Conn, index int) error {
+	there, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer there.Close()
+	const name, passthru = "probe", 8 // MACVLAN_MODE_PASSTHRU
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("macvlan"))
+	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(passthru))
+	err = c.NewLink(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)), nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(index))),
+		nl.NewRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(there.Fd()))), info)
+	if err != nil {
+		return err
+	}
+	made, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkDel(made)
+}

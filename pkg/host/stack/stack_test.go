@@ -1,0 +1,375 @@
+package stack_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/stack"
+	"devinfo-cni.io/test/difftest"
+)
+
+// shapes are all ways in which this package knows to stack an interface on another one: kinds of links, with numbers of
+// their modes or of the attribute that names the lower interface.
+func shapes() (list []shape) {
+	add := func(kind string, attrs func(lower int) []*nl.RtAttr, master bool) {
+		list = append(list, shape{kind, attrs, master})
+	}
+	number := func(attr int, n uint32) func(int) []*nl.RtAttr {
+		return func(int) []*nl.RtAttr { return []*nl.RtAttr{nl.NewRtAttr(attr, nl.Uint32Attr(n))} }
+	}
+	for _, kind := range []string{"macvlan", "macvtap"} {
+		for mode := uint32(1); mode <= 16; mode *= 2 { // private, vepa, bridge, passthru, source
+			add(kind, number(nl.IFLA_MACVLAN_MODE, mode), false)
+		}
+	}
+	for _, kind := range []string{"ipvlan", "ipvtap"} {
+		for mode := range 3 { // L2, L3, L3S
+			add(kind, func(int) []*nl.RtAttr {
+				return []*nl.RtAttr{nl.NewRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(mode)))}
+			}, false)
+		}
+	}
+	for _, protocol := range []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021AD} {
+		add("vlan", func(int) []*nl.RtAttr {
+			return []*nl.RtAttr{nl.NewRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(7)), nl.NewRtAttr(nl.IFLA_VLAN_PROTOCOL, binary.BigEndian.AppendUint16(nil, protocol))}
+		}, false)
+	}
+	for _, kind := range []string{"macsec", "ipoib", "rmnet", "virt_wifi", "lowpan", "dsa", "hsr", "pfcp", "amt", "ovpn"} {
+		add(kind, func(int) []*nl.RtAttr { return nil }, false)
+	}
+	for _, kind := range []string{"vxlan", "gre", "gretap", "ipip", "sit", "vti", "ip6gre", "ip6gretap", "ip6tnl", "erspan", "xfrm", "geneve", "bareudp", "gtp"} {
+		for attr := 1; attr <= 4; attr++ { // one of them is the index of the lower interface
+			add(kind, func(lower int) []*nl.RtAttr { return []*nl.RtAttr{nl.NewRtAttr(attr, nl.Uint32Attr(uint32(lower)))} }, false)
+		}
+	}
+	for _, kind := range []string{"bridge", "bond", "team", "vrf"} {
+		add(kind, number(1, 1), true)
+	}
+	return list
+}
+
+type shape struct {
+	kind   string
+	attrs  func(lower int) []*nl.RtAttr
+	master bool
+}
+
+// put stacks an interface on another one and sets it up. ok is false if the kernel refuses the shape.
+func (s shape) put(lower netlink.Link) (ok bool) {
+	request := func(command, flags int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) bool {
+		req := nl.NewNetlinkRequest(command, flags|unix.NLM_F_ACK)
+		req.AddData(msg)
+		for _, a := range attrs {
+			req.AddData(a)
+		}
+		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+		return err == nil
+	}
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(s.kind))
+	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
+	for _, a := range s.attrs(lower.Attrs().Index) {
+		data.AddChild(a)
+	}
+	attrs := []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("spy")), info}
+	if !s.master {
+		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(lower.Attrs().Index))))
+	}
+	if !request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, nl.NewIfInfomsg(unix.AF_UNSPEC), attrs...) {
+		return false
+	}
+	spy, err := netlink.LinkByName("spy")
+	if err != nil || s.master && netlink.LinkSetMasterByIndex(lower, spy.Attrs().Index) != nil {
+		return false
+	}
+	_ = netlink.LinkSetUp(spy)
+	return true
+}
+
+// frame is a broadcast that each interface on the link receives, with the tag of the VLAN 7 or none.
+func frame(tag []byte) []byte {
+	return slices.Concat(bytes.Repeat([]byte{0xff}, 6), []byte{2, 0, 0, 0, 0, 9}, tag, []byte{0x88, 0xb5}, bytes.Repeat([]byte("secret"), 10))
+}
+
+// listen receives the frames of an interface in a network namespace. It returns a function that counts them.
+func listen(t *testing.T, netns, name string) (count func() int) {
+	t.Helper()
+	fd := -1
+	difftest.Must(t, linktest.InNetns(netns, func() (err error) {
+		l, err := netlink.LinkByName(name)
+		difftest.Must(t, err)
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, int(0x0300)) // ETH_P_ALL
+		difftest.Must(t, err)
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: l.Attrs().Index})
+	}))
+	return func() (n int) {
+		buffer := make([]byte, 2048)
+		for {
+			size, err := unix.Read(fd, buffer)
+			if err != nil {
+				unix.Close(fd)
+				return n
+			}
+			if bytes.Contains(buffer[:size], []byte("secretsecret")) {
+				n++
+			}
+		}
+	}
+}
+
+// send sends ten frames from the peer of nic.
+func send(t *testing.T, netns string) {
+	t.Helper()
+	difftest.Must(t, linktest.InNetns(netns, func() error {
+		l, err := netlink.LinkByName("peer")
+		difftest.Must(t, err)
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		difftest.Must(t, err)
+		defer unix.Close(fd)
+		for n := range 10 {
+			var tag []byte
+			if n%2 == 1 {
+				tag = []byte{0x81, 0, 0, 7}
+			}
+			difftest.Must(t, unix.Sendto(fd, frame(tag), 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Halen: 6}))
+		}
+		return nil
+	}))
+}
+
+// A keeper keeps a network namespace whose only name is path, and returns a function that ends this.
+type keeper struct {
+	name  string
+	named bool // other programs can name the namespace
+	keep  func(t *testing.T, netns string) (end func())
+}
+
+func keepers() []keeper {
+	return []keeper{
+		{"a mount", true, func(*testing.T, string) func() { return func() {} }},
+		{"a descriptor", true, func(t *testing.T, netns string) func() {
+			f, err := os.Open(netns)
+			difftest.Must(t, err, unix.Unmount(netns, unix.MNT_DETACH))
+			return func() { f.Close() }
+		}},
+		{"a thread", true, func(t *testing.T, netns string) func() {
+			entered, ends := make(chan error), make(chan bool)
+			go func() {
+				runtime.LockOSThread() // and the thread ends
+				f, err := os.Open(netns)
+				if err == nil {
+					err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+					f.Close()
+				}
+				entered <- err
+				<-ends
+			}()
+			difftest.Must(t, <-entered, unix.Unmount(netns, unix.MNT_DETACH))
+			return func() { close(ends) }
+		}},
+		{"a descriptor in a queue", false, func(t *testing.T, netns string) func() {
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+			difftest.Must(t, err)
+			f, err := os.Open(netns)
+			difftest.Must(t, err, unix.Sendmsg(pair[0], []byte{0}, unix.UnixRights(int(f.Fd())), nil, 0), f.Close(), unix.Unmount(netns, unix.MNT_DETACH))
+			return func() { unix.Close(pair[0]); unix.Close(pair[1]) }
+		}},
+		{"a socket", false, func(t *testing.T, netns string) func() {
+			fd := -1
+			difftest.Must(t, linktest.InNetns(netns, func() (err error) {
+				fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+				return err
+			}), unix.Unmount(netns, unix.MNT_DETACH))
+			return func() { unix.Close(fd) }
+		}},
+	}
+}
+
+// makeNetns creates a network namespace that the test's clean-up may find unmounted.
+func makeNetns(t *testing.T) string {
+	path := t.TempDir() + "/netns"
+	difftest.Must(t, linktest.MakeNetns(path))
+	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
+	return path
+}
+
+func move(t *testing.T, l netlink.Link, netns string) {
+	t.Helper()
+	f, err := os.Open(netns)
+	difftest.Must(t, err)
+	defer f.Close()
+	difftest.Must(t, netlink.LinkSetNsFd(l, int(f.Fd())))
+}
+
+// A pod stacks each kind of interface on its own and leaves it in a namespace that lives longer. After its removal the
+// next pod receives all frames, and the interface that was left receives none. What cannot be removed is reported.
+func TestNextPodAloneHasFrames(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		here, err := os.Open("/proc/thread-self/ns/net")
+		difftest.Must(t, err)
+		defer here.Close()
+		host, refused := fmt.Sprintf("/proc/self/fd/%d", here.Fd()), []string(nil)
+		survived := map[string]bool{}
+		for _, s := range shapes() {
+			if !accepted(t, s) {
+				refused = append(refused, s.kind)
+				continue
+			}
+			for _, k := range keepers() {
+				pod, next, wire, spies := makeNetns(t), makeNetns(t), makeNetns(t), makeNetns(t)
+				linktest.AddVeth(t, "nic", "peer", wire)
+				nic, err := netlink.LinkByName("nic")
+				difftest.Must(t, err)
+				move(t, nic, pod)
+				away := false
+				difftest.Must(t, linktest.InNetns(pod, func() error {
+					nic, err = netlink.LinkByName("nic")
+					difftest.Must(t, err, netlink.LinkSetUp(nic))
+					s.put(nic)
+					spy, err := netlink.LinkByName("spy")
+					difftest.Must(t, err)
+					f, err := os.Open(spies)
+					difftest.Must(t, err)
+					defer f.Close()
+					away = netlink.LinkSetNsFd(spy, int(f.Fd())) == nil
+					move(t, nic, host)
+					return nil
+				}))
+				in := pod
+				if away {
+					in = spies
+				}
+				if away {
+					_ = linktest.InNetns(in, func() error {
+						if spy, err := netlink.LinkByName("spy"); err == nil {
+							return netlink.LinkSetUp(spy)
+						}
+						return nil
+					})
+				}
+				check(t, s, k, in, next, wire, survived)
+			}
+		}
+		t.Logf("the kernel has no %q; these stay on an interface that moves: %v", slices.Compact(refused), survived)
+		if !survived["macvlan"] {
+			t.Error("no macvlan stayed on its interface, so nothing was tested")
+		}
+	})
+}
+
+// accepted reports whether the kernel accepts a shape.
+func accepted(t *testing.T, s shape) (ok bool) {
+	t.Helper()
+	linktest.AddVeth(t, "nic", "peer", "/proc/thread-self/ns/net")
+	nic, err := netlink.LinkByName("nic")
+	difftest.Must(t, err)
+	ok = s.put(nic)
+	if spy, err := netlink.LinkByName("spy"); err == nil {
+		difftest.Must(t, netlink.LinkDel(spy))
+	}
+	difftest.Must(t, netlink.LinkDel(nic))
+	return ok
+}
+
+// check hides the interface spy with a keeper, removes it, and gives nic to the next pod.
+func check(t *testing.T, s shape, k keeper, in, next, wire string, survived map[string]bool) {
+	t.Helper()
+	name := s.kind + " kept by " + k.name
+	alive := linktest.InNetns(in, func() error { _, err := netlink.LinkByName("spy"); return err }) == nil && !s.master
+	nic, err := netlink.LinkByName("nic")
+	difftest.Must(t, err, netlink.LinkSetUp(nic)) // as the next pod does
+	spied := func() int { return 0 }
+	if alive {
+		spied = listen(t, in, "spy")
+		send(t, wire)
+		stolen := spied()
+		spied = listen(t, in, "spy")
+		survived[s.kind] = survived[s.kind] || stolen > 0
+	}
+	end := k.keep(t, in)
+	found, err := stack.Find("/proc")
+	difftest.Must(t, err)
+	uppers := found[nic.Attrs().Index]
+	receives, err := stack.Receives(nic.Attrs().Index)
+	difftest.Must(t, err)
+	switch {
+	case alive && k.named && survived[s.kind] && len(uppers) != 1:
+		t.Errorf("%s: found %v", name, found)
+	case alive && !k.named && s.kind != "vlan" && survived[s.kind] && receives == nil: // a vlan has no receive handler
+		t.Errorf("%s: nothing is reported", name)
+	}
+	for _, u := range uppers {
+		difftest.Must(t, u.Remove())
+	}
+	if alive && k.named {
+		receives, err = stack.Receives(nic.Attrs().Index)
+		if err != nil || receives != nil {
+			t.Errorf("%s: after removal: %q, %v", name, receives, err)
+		}
+	}
+	if k.named || !alive {
+		move(t, nic, next)
+		difftest.Must(t, linktest.InNetns(next, func() error {
+			l, err := netlink.LinkByName("nic")
+			difftest.Must(t, err)
+			return netlink.LinkSetUp(l)
+		}))
+		received := listen(t, next, "nic")
+		send(t, wire)
+		if got, theirs := received(), spied(); got != 10 || theirs != 0 {
+			t.Errorf("%s: the next pod received %d frames of 10, and %d were read by the last one", name, got, theirs)
+		}
+		difftest.Must(t, linktest.InNetns(next, func() error { return netlink.LinkDel(nic) }))
+	} else {
+		difftest.Must(t, netlink.LinkDel(nic))
+	}
+	end()
+}
+
+func TestFreeInterfaceHasNoOtherReceiver(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		nic, err := netlink.LinkByName("nic")
+		difftest.Must(t, err)
+		index := nic.Attrs().Index
+		for _, promisc := range []func(netlink.Link) error{netlink.SetPromiscOn, netlink.SetPromiscOff} { // the user's flag
+			difftest.Must(t, promisc(nic))
+			list, err := stack.Receives(index)
+			difftest.Must(t, err)
+			difftest.Equal(t, list, []string(nil))
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0x0300)
+		difftest.Must(t, err)
+		difftest.Must(t, unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}))
+		list, err := stack.Receives(index)
+		difftest.Must(t, err)
+		difftest.Equal(t, list, []string{"promiscuity 1"})
+		unix.Close(fd)
+		for range 100 { // the namespace of the probe ends later
+			if list, err := stack.Receives(index); err != nil || list != nil {
+				t.Fatalf("%q, %v", list, err)
+			}
+		}
+		links, err := netlink.LinkList()
+		difftest.Must(t, err)
+		for _, l := range links {
+			if strings.Contains(l.Attrs().Name, "probe") {
+				t.Errorf("left %s", l.Attrs().Name)
+			}
+		}
+		if _, err := stack.Receives(index + 1000); err == nil {
+			t.Error("there is no such interface")
+		}
+	})
+}
