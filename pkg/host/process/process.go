@@ -32,7 +32,7 @@ func Parse(text string) (Number, error) {
 type Holder struct {
 	PID     int
 	Command string
-	Pod     bool // it has another root than the node's first process, as processes of containers
+	Pod     bool // it has other mounts than the node's first process, or those are not readable
 }
 
 func (h Holder) String() string { return fmt.Sprintf("process %d (%s)", h.PID, h.Command) }
@@ -43,10 +43,7 @@ func Opened(proc string, devices []Number) (holders []Holder, err error) {
 	if len(devices) == 0 {
 		return nil, nil
 	}
-	host, err := os.Readlink(filepath.Join(proc, "1/ns/mnt"))
-	if err != nil {
-		return nil, err
-	}
+	host, _ := os.Readlink(filepath.Join(proc, "1/ns/mnt"))
 	err = each(proc, func(dir string) {
 		for _, fd := range descriptors(dir) {
 			node, ok := stat(fd)
