@@ -103,10 +103,11 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has MAC 02:00:00:00:00:01"}},
 		"MACs for all": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: "02:00:00:00:00:02"}), vf("3", settings.VF{MAC: mac})}}, nil},
 		"spoilt interface of a free VF": {doctor.Evidence{VFs: []doctor.VF{vf("3", settings.VF{})}, Live: live(func(l *doctor.Live) {
-			l.Spoilt = []settings.Spoilt{{Device: "0000:03:00.3", Name: "eth3", Left: []string{"ARP off", "xdp program 7"}, Undo: []string{"arp on", "xdp off"}}, {Device: "0000:03:00.0", Name: "p0", Left: []string{"ARP off"}}}
+			spoilt := settings.Dump{"noarp": "on", "multicast": "on", "xdp": "program 7"}
+			l.Conditions = []settings.Condition{{Device: "0000:03:00.3", Name: "eth3", Dump: spoilt}, {Device: "0000:03:00.0", Name: "p0", Dump: spoilt}}
 		})}, []string{"warning leftovers 0000:03:00.3: the VF is free, but its interface eth3 has ARP off, xdp program 7"}},
 		"spoilt interface of a pod's VF": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Spoilt = []settings.Spoilt{{Device: "0000:03:00.2", Name: "eth2", Left: []string{"ARP off"}}}
+			l.Conditions = []settings.Condition{{Device: "0000:03:00.2", Name: "eth2", Dump: settings.Dump{"noarp": "on"}}}
 		})}, nil},
 		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), vf("3", settings.VF{MAC: mac})}},

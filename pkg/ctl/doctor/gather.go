@@ -73,7 +73,7 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	if l.VFs, err = settings.VFs(); err != nil {
 		l.note("", fmt.Sprintf("settings of VFs: %v", err))
 	}
-	if l.Spoilt, err = settings.ListSpoilt(); err != nil {
+	if l.Conditions, err = settings.Conditions("/proc"); err != nil {
 		l.note("", fmt.Sprintf("settings of interfaces: %v", err))
 	}
 	l.devices(ctx, p.PodResources)
@@ -217,11 +217,11 @@ func (l *Live) devices(ctx context.Context, socket string) {
 
 // Live contains the facts that are only available on the node itself.
 type Live struct {
-	VFs        []settings.VFRecord  `json:"vfs,omitempty"`     // VFs whose PFs report the settings
-	Spoilt     []settings.Spoilt    `json:"spoilt,omitempty"`  // interfaces with settings that stop traffic
-	Devices    []podresources.Given `json:"devices,omitempty"` // allocations of device plugins to pods
-	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`   // locks of sriov-cni
-	Plugins    map[string]Plugin    `json:"plugins,omitempty"` // CNI plugins by type: the configured ones and devinfo
+	VFs        []settings.VFRecord  `json:"vfs,omitempty"`        // VFs whose PFs report the settings
+	Conditions []settings.Condition `json:"conditions,omitempty"` // of hardware interfaces
+	Devices    []podresources.Given `json:"devices,omitempty"`    // allocations of device plugins to pods
+	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`      // locks of sriov-cni
+	Plugins    map[string]Plugin    `json:"plugins,omitempty"`    // CNI plugins by type: the configured ones and devinfo
 	PluginDirs []string             `json:"pluginDirs,omitempty"`
 	Networks   []Network            `json:"networks,omitempty"`   // configurations that contain devinfo
 	NRI        bool                 `json:"nri,omitempty"`        // the NRI socket exists

@@ -67,7 +67,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	difftest.Write(t, p.NRISocket, "", 0o600)
 
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
-	l.VFs, l.Spoilt = nil, nil // of the machine that runs the test
+	l.VFs, l.Conditions = nil, nil // of the machine that runs the test
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
 		Devices: []podresources.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},

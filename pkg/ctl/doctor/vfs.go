@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/pkg/host/settings"
 )
 
 // noVLAN is the VLAN ID that IEEE 802.1Q reserves, so that no VF has it. mlx4 reports it for a VF without a VLAN: MLX4_VGT in
@@ -60,10 +62,17 @@ func (e *Evidence) spoilt(held map[string][]hold, list *findings) {
 	if e.Live == nil {
 		return
 	}
-	for _, s := range e.Live.Spoilt {
-		if e.isVF(s.Device) && len(held[s.Device]) == 0 {
-			list.add(Warning, fmt.Sprintf("%s: the VF is free, but its interface %s has %s", s.Device, s.Name, strings.Join(s.Left, ", ")),
-				fmt.Sprintf("unless an administrator wants this, ip link set %s %s", s.Name, strings.Join(s.Undo, fmt.Sprintf("; ip link set %s ", s.Name))))
+	for _, c := range e.Live.Conditions {
+		if !e.isVF(c.Device) || len(held[c.Device]) > 0 {
+			continue
+		}
+		var found, remedies []string
+		for _, f := range settings.Usable(c) {
+			found, remedies = append(found, f.Found), append(remedies, f.Remedy)
+		}
+		if found != nil {
+			list.add(Warning, fmt.Sprintf("%s: the VF is free, but its interface %s has %s", c.Device, c.Name, strings.Join(found, ", ")),
+				"unless an administrator wants this, "+strings.Join(remedies, "; "))
 		}
 	}
 }

@@ -271,8 +271,9 @@ func TestNextPodSeesNothingOfWhatAPodSet(t *testing.T) {
 		for list := spoilers(t); len(list) > 0; {
 			n := trip(list...)
 			name := list[n].name
-			left, _ := read(t, "nic").Spoilt()
-			spoilt = append(spoilt, left...)
+			for _, fault := range settings.Usable(settings.Condition{Name: "nic", Dump: read(t, "nic")}) {
+				spoilt = append(spoilt, fault.Found)
+			}
 			list = slices.DeleteFunc(list[n+1:], func(s spoiler) bool { return s.name == name })
 			for name, value := range observe(t, index) {
 				if value != want[name] && !volatile[name] {
