@@ -13,9 +13,7 @@ import (
 
 // budgets are the system calls of a chained call for a VF, by name. They are the calls on files and sockets. The
 // calls of the Go runtime are left out, because their number varies. The state directories already exist, as on every
-// node after its first ADD.
-//
-// The test fails for one call more. It also fails for one call less, so that the numbers stay true.
+// node after its first ADD. A call may be made a fifth more often, rounded up, before the test fails.
 var budgets = map[string]string{
 	"ADD": "bind 1, close 10, fchmod 1, fchmodat 1, fcntl 19, flock 4, fstat 3, getdents64 2, mkdirat 1, newfstatat 18, openat 20, read 6, " +
 		"readlinkat 9, recvfrom 2, renameat 2, sendto 1, setns 2, socket 1, statfs 4, symlinkat 2, write 3",
@@ -48,7 +46,12 @@ func TestChainedCallsMakeBudgetedSystemCalls(t *testing.T) {
 			if keep := os.Getenv("DEVINFO_TRACES"); keep != "" {
 				must(t, os.WriteFile(keep+"/"+verb, []byte(text), 0o644))
 			}
-			same(t, "calls of "+verb+", of which DEVINFO_TRACES=DIRECTORY keeps the traces", counted(t, text), budget(budgets[verb]))
+			budget := budget(budgets[verb])
+			for name, n := range counted(t, text) {
+				if most := (6*budget[name] + 4) / 5; n > most {
+					t.Errorf("%s makes %d calls of %s, of at most %d; DEVINFO_TRACES=DIRECTORY keeps the traces", verb, n, name, most)
+				}
+			}
 		}
 	})
 }
@@ -169,37 +172,4 @@ func callsOf(trace string, names map[string]bool) {
 			forked[m[1]] = false
 		}
 	}
-}
-
-// longest limits the functions of this repository that a chained call runs, and the files that contain them, because
-// whoever follows a call reads them.
-var longest = map[string]struct{ functions, files int }{"ADD": {250, 50}, "DEL": {110, 28}}
-
-// ran matches a function of which a statement ran, in the output of go tool covdata func.
-var ran = regexp.MustCompile(`(?m)^(devinfo-cni\.io/\S+\.go):\d+:\s+\S+\s+(?:[1-9][\d.]*|0\.[1-9])%$`)
-
-func TestChainedCallsRunFewFunctions(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		tool := func(args ...string) string {
-			out, err := exec.Command("go", args...).CombinedOutput()
-			if err != nil {
-				t.Fatalf("go %q: %v\n%s", args, err, out)
-			}
-			return string(out)
-		}
-		must(t, os.Remove(cniDir+"/devinfo"))
-		tool("build", "-cover", "-coverpkg=devinfo-cni.io/...", "-o", cniDir+"/devinfo", "devinfo-cni.io/cmd/devinfo")
-		conf := chained(pod, `"deviceID": "`+vf+`",`)
-		for _, verb := range []string{"ADD", "DEL", "ADD", "DEL"} { // the first ADD creates directories
-			dir := t.TempDir()
-			call(t, verb, pod, conf, "GOCOVERDIR="+dir).ok(t)
-			files, functions := map[string]bool{}, ran.FindAllStringSubmatch(tool("tool", "covdata", "func", "-i", dir), -1)
-			for _, f := range functions {
-				files[f[1]] = true
-			}
-			if most := longest[verb]; len(functions) < 50 || len(functions) > most.functions || len(files) > most.files {
-				t.Errorf("%s runs %d functions in %d files, of at most %d in %d", verb, len(functions), len(files), most.functions, most.files)
-			}
-		}
-	})
 }

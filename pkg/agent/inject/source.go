@@ -8,7 +8,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"sort"
 	"strings"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -33,10 +32,8 @@ func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 	if err := p.named(node, id, found); err != nil {
 		return nil, err
 	}
-	names := sysfs.ByNumber(slices.Collect(maps.Keys(found)))
-	sort.Sort(names)
 	var list []nic
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(found), sysfs.ByNumber) {
 		n := found[name]
 		if n.adding {
 			continue

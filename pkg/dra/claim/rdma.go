@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -38,10 +37,8 @@ func rdmaVariable(all []state.Attachment) string {
 			attached[at.IfName] = info
 		}
 	}
-	names := sysfs.ByNumber(slices.Collect(maps.Keys(attached)))
-	sort.Sort(names)
 	var infos []*devinfo.Info
-	for _, name := range names {
+	for _, name := range slices.SortedFunc(maps.Keys(attached), sysfs.ByNumber) {
 		infos = append(infos, attached[name])
 	}
 	return cdispec.RDMADevices(append(infos, bare...))

@@ -275,6 +275,7 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 	difftest.Equal(t, got, want)
 	difftest.Must(t, agent.RunPodSandbox(t.Context(), r.Sandbox("s1", "pod")))
 	want[0].Metadata = &kubeletplugin.DeviceMetadata{
+		Attributes:  map[string]resourceapi.DeviceAttribute{"mtu": {IntValue: new(int64(1450))}},
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
 	}
 	difftest.Equal(t, r.Metadata(), want)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,7 +92,7 @@ func (d *dir) entries(name string, wanted func(fs.DirEntry) bool) (names []strin
 			names = append(names, e.Name())
 		}
 	}
-	sort.Sort(ByNumber(names))
+	slices.SortFunc(names, ByNumber)
 	return names
 }
 

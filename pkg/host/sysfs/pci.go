@@ -96,20 +96,10 @@ func (f *FS) IDs(a pci.Address) (vendor, device string, err error) {
 	return d.text("vendor"), d.text("device"), d.err
 }
 
-// ByNumber sorts names, comparing numbers at their end by value: mlx5_9 before mlx5_10. It implements
-// sort.Interface because the netlink library also uses package sort; package slices would add a second sort
-// implementation to the plugin.
-type ByNumber []string
-
-func (n ByNumber) Len() int      { return len(n) }
-func (n ByNumber) Swap(i, j int) { n[i], n[j] = n[j], n[i] }
-func (n ByNumber) Less(i, j int) bool {
-	a, b := prefix(n[i]), prefix(n[j])
-	if a != b {
-		return a < b
-	}
+// ByNumber compares names. It compares numbers at their end by value, so mlx5_9 is before mlx5_10.
+func ByNumber(a, b string) int {
 	// Numbers in kernel names have no leading zeros, so the longer one is greater.
-	return cmp.Or(cmp.Compare(len(n[i]), len(n[j])), cmp.Compare(n[i], n[j])) < 0
+	return cmp.Or(cmp.Compare(prefix(a), prefix(b)), cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
 
 func prefix(name string) string {

@@ -1,7 +1,7 @@
 package sysfs
 
 import (
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -19,7 +19,7 @@ func (f *FS) RDMA(d Device) (names []string, err error) {
 			names = append(names, name)
 		}
 	}
-	sort.Sort(ByNumber(names))
+	slices.SortFunc(names, ByNumber)
 	return names, in.err
 }
 
