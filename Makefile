@@ -26,13 +26,10 @@ MODULES := test/peers test/schema
 PROJECTS := test/peers/multus test/scheduler test/kubevirt test/deploy deploy/pack
 
 # Programs, tests, and programs that tests build have the same flags, so that shared packages are compiled once.
-# nogreenteagc: most of our programs run for a moment and need no garbage collection. Go 1.26's collector adds 2 to 5 % to
-# the peak RSS of an ADD. A Go version without another collector uses its default.
 # grpcnotrace: gRPC's traces, which we do not use, import html/template. It may call any method of any type, so
 # the linker would keep all methods, a third of cni-dra-driver.
 export CGO_ENABLED := 0
 export GOFLAGS := $(strip $(filter-out -trimpath -buildvcs=% -tags=%,$(shell go env GOFLAGS)) -trimpath -buildvcs=false -tags=grpcnotrace)
-export GOEXPERIMENT := $(shell GOEXPERIMENT=nogreenteagc go env GOVERSION >/dev/null 2>&1 && echo nogreenteagc)
 
 GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/core/build.version=$(VERSION) -X devinfo-cni.io/pkg/core/build.revision=$(REVISION)'
 
@@ -74,8 +71,8 @@ lint: ## check code, scripts, modules, known vulnerabilities
 
 bench: build ## compare with other plugins; FORMER=file: also an older build
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@cd test/peers && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/ tool # with Go's default collector
-	@cd test/peers/multus && GOEXPERIMENT= $(GO_BUILD) -o $(BIN)/bench/ tool
+	@cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
+	@cd test/peers/multus && $(GO_BUILD) -o $(BIN)/bench/ tool
 	@$(BIN)/bench/bench -bin $(BIN) -former '$(FORMER)'
 
 # Without KUBECONFIG the program E2E_CLUSTER creates the cluster.

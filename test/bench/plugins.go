@@ -247,11 +247,11 @@ func version(t *table) error {
 	if err != nil {
 		return err
 	}
-	t.add(row{"VERSION", ms[0] / ms[1], "x tuning VERSION", 1.08, 1.0})
+	t.add(row{"VERSION", ms[0] / ms[1], "x tuning VERSION", 1.10})
 	if *former != "" {
-		t.add(row{"VERSION, former build", ms[0] / ms[2], "x former", 1.08, 1})
+		t.add(row{"VERSION, former build", ms[0] / ms[2], "x former", 1.08})
 	}
-	t.add(row{"tuning VERSION", ms[1], "ms", 0, 0})
+	t.add(row{"tuning VERSION", ms[1], "ms", 0})
 	return nil
 }
 
@@ -275,9 +275,9 @@ func memory(t *table) error {
 		}
 		mb := median(peaks)
 		if p.name == devinfo.name {
-			t.add(row{"peak RSS of ADD", mb, "MB", 4.9, 4.5})
+			t.add(row{"peak RSS of ADD", mb, "MB", 6.5})
 		} else {
-			t.add(row{"peak RSS of ADD, " + p.name, mb, "MB", 0, 0})
+			t.add(row{"peak RSS of ADD, " + p.name, mb, "MB", 0})
 		}
 	}
 	return nil
@@ -285,7 +285,7 @@ func memory(t *table) error {
 
 func size(t *table) error {
 	for name, r := range map[string]row{
-		"devinfo": {"binary", 0, "MB", 4.4, 4.2}, "tuning": {Metric: "binary, tuning", Unit: "MB"},
+		"devinfo": {"binary", 0, "MB", 4.8}, "tuning": {Metric: "binary, tuning", Unit: "MB"},
 	} {
 		info, err := os.Stat(filepath.Join(programs, name))
 		if err != nil {

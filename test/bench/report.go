@@ -32,7 +32,6 @@ type row struct {
 	Measured float64 // in Unit
 	Unit     string
 	Gate     float64
-	Stretch  float64
 }
 
 // A table collects the measurements of several runs.
@@ -68,7 +67,7 @@ func (t *table) settle() (missed int) {
 
 func (t *table) print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "metric\tmedian\truns\tgate\tstretch\t\n")
+	fmt.Fprintf(w, "metric\tmedian\truns\tgate\t\n")
 	for _, gated := range []bool{true, false} {
 		for _, r := range t.rows {
 			if (r.Gate > 0) == gated {
@@ -81,22 +80,15 @@ func (t *table) print(out io.Writer) {
 	fmt.Fprintf(out, "%d runs of %d rounds on %s\n", *runs, *rounds, machine())
 }
 
-// verdict returns the gate, the stretch goal and the result, as columns.
+// verdict returns the gate and the result, as columns.
 func (r row) verdict() string {
-	verdict := "ok"
 	switch {
 	case r.Gate == 0:
-		return "\t\t"
+		return "\t"
 	case r.Measured > r.Gate:
-		verdict = "MISS"
-	case r.Measured <= r.Stretch:
-		verdict = "ok, stretch too"
+		return fmt.Sprintf("<= %.2f\tMISS", r.Gate)
 	}
-	stretch := ""
-	if r.Stretch > 0 {
-		stretch = fmt.Sprintf("%.2f", r.Stretch)
-	}
-	return fmt.Sprintf("<= %.2f\t%s\t%s", r.Gate, stretch, verdict)
+	return fmt.Sprintf("<= %.2f\tok", r.Gate)
 }
 
 func median(list []float64) float64 {

@@ -34,8 +34,8 @@ func shapesOf(t *table) error {
 			return err
 		}
 		_, _ = del.try() // so that the next round adds it again; DEL refuses a configuration that ADD has refused
-		t.add(row{"ADD of 1.5 MB, " + s.Name + ", memory", mb, "MB", mostMemory, 0})
-		t.add(row{"ADD of 1.5 MB, " + s.Name + ", processor time", ms, "ms", mostProcessor, 0})
+		t.add(row{"ADD of 1.5 MB, " + s.Name + ", memory", mb, "MB", mostMemory})
+		t.add(row{"ADD of 1.5 MB, " + s.Name + ", processor time", ms, "ms", mostProcessor})
 	}
 	return nil
 }
