@@ -18,7 +18,9 @@ import (
 	"devinfo-cni.io/pkg/ctl/output"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/nic"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -102,6 +104,11 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	if err := o.print(out, decisions, warnings); err != nil {
 		return err
 	}
+	if o.output == "table" {
+		if err := printCards(out, host); err != nil {
+			return err
+		}
+	}
 	for _, w := range warnings {
 		fmt.Fprintf(warn, "warning: %s\n", w)
 	}
@@ -152,6 +159,23 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	}
 	taken, err = journal.LockedBySRIOV(os.DirFS(journal.SRIOVLocks), link.NetnsGone)
 	return host, taken, err
+}
+
+// printCards prints how devinfo was tried on NICs like those of the host.
+func printCards(out io.Writer, host inventory.Host) error {
+	devices, _, err := hostdev.Read(hostdev.Host{Sys: host.Sys})
+	if err != nil {
+		return err
+	}
+	cards, err := nic.Seen(host.Sys, devices)
+	for _, card := range cards {
+		if text := card.Text; card.OnCard {
+			fmt.Fprintln(out, text)
+		} else {
+			fmt.Fprintf(out, "%s; %s\n", text, nic.Remedy)
+		}
+	}
+	return err
 }
 
 func (o *inventoryOptions) print(out io.Writer, decisions []inventory.Decision, warnings []string) error {

@@ -23,6 +23,7 @@ const doctorHelp = `Examines the whole node. For each problem it prints one line
   leftovers    a free VF has no VLAN, trust or MAC address of an earlier pod
   addresses    no two VFs have the same MAC, except in the bond of a pod
   drivers      each VF and vDPA device has a driver
+  cards        how devinfo was tried on NICs like those of this node
   plugin       the devinfo plugin is installed, and is of this program's build
   settings     the node settings can be used
   networks     the network configurations with devinfo on this node are right: order,

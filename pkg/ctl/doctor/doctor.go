@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/nic"
 	"devinfo-cni.io/pkg/host/settings"
 )
 
@@ -44,6 +45,7 @@ type Evidence struct {
 	Unseen      int                // number of claims with leases whose records are not visible here
 	VFs         []VF
 	VDPAs       []*hostdev.Device
+	Cards       []nic.Card
 	NodeFile    string       // why the node settings cannot be used; "" = they can
 	CDIDir      string       // directory of CDI specs in the node settings
 	DRA         bool         // cni-dra-driver has a state directory here
@@ -91,6 +93,7 @@ func probes() []probe {
 		{"leftovers", "", leftovers, is("no free VF has a VLAN, trust or MAC address of an earlier pod")},
 		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
 		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
+		{"cards", "", cards, nil},
 		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
 		{"settings", "", nodeSettings, is("the node settings can be used")},
 		{"networks", "the network configurations", networks, func(e *Evidence) string {
@@ -151,6 +154,9 @@ func EvidenceOf(n *node.Node, live *Live) (*Evidence, error) {
 		e.Unseen, e.Unrecorded = len(e.Unrecorded), nil
 	}
 	devices, _, err := hostdev.Read(hostdev.Host{Sys: n.Sys})
+	if err == nil {
+		e.Cards, err = nic.Seen(n.Sys, devices)
+	}
 	for _, d := range devices {
 		switch d.Kind {
 		case hostdev.VDPA:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/host/nic"
 	"devinfo-cni.io/pkg/host/settings"
 )
 
@@ -143,5 +144,16 @@ func drivers(e *Evidence, list *findings) {
 			list.add(Warning, v.VDPA+": the vDPA device has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface; "+
 				"if vhost_vdpa is loaded: echo "+v.VDPA+" > /sys/bus/vdpa/drivers/vhost_vdpa/bind")
 		}
+	}
+}
+
+// cards tells which NICs of the node devinfo knows, and how it was tried on them.
+func cards(e *Evidence, list *findings) {
+	for _, card := range e.Cards {
+		remedy := nic.Remedy
+		if card.OnCard {
+			remedy = ""
+		}
+		list.add(Info, card.Text, remedy)
 	}
 }

@@ -1,0 +1,216 @@
+package nic_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/nic"
+	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/difftest"
+)
+
+func TestTableNamesEachCardOnce(t *testing.T) {
+	ids, drivers := map[string]string{}, map[string]bool{}
+	for _, f := range nic.Families() {
+		if drivers[f.Driver] {
+			t.Errorf("two rows have the driver %s", f.Driver)
+		}
+		drivers[f.Driver] = true
+		for _, p := range f.Products {
+			for _, id := range slices.Concat(p.IDs, p.VFs) {
+				if ids[id] != "" {
+					t.Errorf("%s is both %s and %s", id, ids[id], p.Name)
+				}
+				ids[id] = p.Name
+			}
+		}
+		if len(f.VFDriver) == 0 && f.Finds&nic.VF != 0 {
+			t.Errorf("%s: VFs without a driver", f.Driver)
+		}
+	}
+}
+
+// Machines with pciutils or hwdata have the database. It may be older than a card.
+func TestProductsAreThoseOfPCIIDDatabase(t *testing.T) {
+	var names map[string]string
+	for _, path := range []string{"/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"} {
+		if file, err := os.Open(path); err == nil {
+			names = database(t, file)
+			break
+		}
+	}
+	if names == nil {
+		t.Skip("this machine has no pci.ids")
+	}
+	for _, f := range nic.Families() {
+		for _, p := range f.Products {
+			for _, id := range slices.Concat(p.IDs, p.VFs) {
+				name, known := names[id]
+				if !known {
+					t.Logf("%s (%s) is not in this database", id, p.Name)
+					continue
+				}
+				if isVF := strings.Contains(name, "Virtual Function") || strings.HasSuffix(name, "VF") || strings.Contains(name, "[VF]"); isVF && slices.Contains(p.IDs, id) {
+					t.Errorf("%s is a VF in the database: %s", id, name)
+				}
+				word := strings.Fields(strings.NewReplacer(",", "", "(", "").Replace(p.Name))[0]
+				if slices.Contains(p.IDs, id) && !strings.Contains(name, word) {
+					t.Logf("%s is %q here, and %q in the database", id, p.Name, name)
+				}
+			}
+		}
+	}
+}
+
+// database reads the names of pci.ids by "vendor:device".
+func database(t *testing.T, file *os.File) map[string]string {
+	t.Helper()
+	defer file.Close()
+	names, vendor := map[string]string{}, ""
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		line := lines.Text()
+		id, name, _ := strings.Cut(strings.TrimPrefix(line, "\t"), "  ")
+		switch {
+		case strings.HasPrefix(line, "C "):
+			return names
+		case line == "" || line[0] == '#' || strings.HasPrefix(line, "\t\t"):
+		case line[0] == '\t':
+			names[vendor+":"+id] = name
+		default:
+			vendor = id
+		}
+	}
+	return names
+}
+
+// The table and package hostdev must agree which drivers prove that a function has one port.
+func TestOnePortIsThatOfCode(t *testing.T) {
+	const dir = "devices/pci0000:00/0000:3b:00.0/"
+	for _, f := range nic.Families() {
+		for _, driver := range []string{f.Driver, f.VFDriver} {
+			if driver == "" || f.Driver == "hv_netvsc" { // not on the PCI bus
+				continue
+			}
+			tree := sysfs.New(fstest.MapFS{
+				"bus/pci/devices/0000:3b:00.0": {Mode: fs.ModeSymlink, Data: []byte("../../../" + dir)},
+				dir + "driver":                 {Mode: fs.ModeSymlink, Data: []byte("../../../bus/pci/drivers/" + driver)},
+				dir + "class":                  {Data: []byte("0x020000\n")},
+				dir + "net/eth0/dev_port":      {Data: []byte("0\n")},
+				dir + "net/eth0/ifindex":       {Data: []byte("2\n")},
+				"bus/pci/drivers/" + driver:    {Mode: fs.ModeDir},
+				"bus/auxiliary/devices":        {Mode: fs.ModeDir},
+				"class/infiniband":             {Mode: fs.ModeDir},
+			})
+			fn, ok, err := tree.PCI(pci.Address{Bus: 0x3b})
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			count, err := hostdev.CountPorts(tree, fn, nil)
+			difftest.Must(t, err)
+			if got := count == hostdev.AtMostOnePort; got != f.OnePort && !(driver != f.Driver && got) {
+				t.Errorf("%s: one port %v in the table, %v in package hostdev", driver, f.OnePort, got)
+			}
+		}
+	}
+}
+
+// Each card of a captured host has a row, which says what devinfo finds on it, and names the capture.
+func TestTableKnowsCapturedHosts(t *testing.T) {
+	seen := 0
+	for _, name := range capturetest.Names(t) {
+		file := capturetest.Load(t, name)
+		links, err := linkhost.New(file)
+		difftest.Must(t, err)
+		sys := sysfs.New(file.Sys())
+		devices, _, err := hostdev.Read(hostdev.Host{Sys: sys, Links: links.Links, Eswitches: links})
+		difftest.Must(t, err)
+		how := nic.Captured
+		if strings.Contains(file.Comment, "from documentation") {
+			how = nic.Written
+		}
+		for _, d := range devices {
+			if d.Function == nil || d.PCI == "" || d.Kind == hostdev.RDMA {
+				continue
+			}
+			vendor, device, err := sys.IDs(d.Function.Address)
+			difftest.Must(t, err)
+			f, _ := nic.Of(vendor, device, d.Driver)
+			if f == nil {
+				t.Errorf("%s: %s (%s:%s, driver %q) has no row", name, d.PCI, vendor, device, d.Driver)
+				continue
+			}
+			seen++
+			for _, found := range []struct {
+				what  nic.Finds
+				there bool
+			}{
+				{nic.VF, d.Parent != nil}, {nic.Switchdev, d.Representor != ""}, {nic.RDMA, len(d.RDMA.Devices) > 0 && !d.RDMA.Netdev}, {nic.VFIO, d.Driver == "vfio-pci"},
+			} {
+				if found.there && f.Finds&found.what == 0 {
+					t.Errorf("%s: %s has %s, but the row of %s does not", name, d.PCI, found.what, f.Driver)
+				}
+			}
+			is := func(trial nic.Trial) bool { return trial.Host == name }
+			if at := slices.IndexFunc(f.Tried, is); at >= 0 && f.Tried[at].How != how && f.Tried[at].How != nic.Reported {
+				t.Errorf("%s: the row of %s says %q of a capture that is %q", name, f.Driver, f.Tried[at].How, how)
+			}
+		}
+	}
+	if seen < 30 {
+		t.Errorf("only %d functions were compared", seen)
+	}
+}
+
+// A row must not claim more than the repository has: a capture for each trial but those in QEMU, whose drivers are those of
+// test/vm, and a date with versions for each report.
+func TestTrialsAreThere(t *testing.T) {
+	machine := difftest.Read(t, "../../../test/vm/README.md")
+	for _, f := range nic.Families() {
+		for _, trial := range f.Tried {
+			switch trial.How {
+			case nic.Emulated:
+				if !strings.Contains(machine, " "+f.Driver+" ") {
+					t.Errorf("%s: test/vm/README.md lists no device with this driver", f.Driver)
+				}
+				continue
+			case nic.Reported:
+				if trial.Date == "" || trial.With == "" {
+					t.Errorf("%s: a report without date and versions", f.Driver)
+				}
+			}
+			if _, err := os.Stat("../../../testdata/hosts/" + trial.Host + ".txtar"); errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: testdata/hosts has no capture %q", f.Driver, trial.Host)
+			}
+		}
+	}
+}
+
+func TestOfKnowsIDsAndDrivers(t *testing.T) {
+	for _, test := range []struct{ vendor, device, driver, want string }{
+		{"0x8086", "0x1592", "ice", "ice E810"},
+		{"8086", "1889", "vfio-pci", "ice E810"},
+		{"0x14e4", "0x16d7", "", "bnxt_en BCM57414"},
+		{"0x15b3", "0x1003", "mlx4_core", "mlx4_core ConnectX-3"},
+		{"0x15b3", "0xffff", "mlx5_core", "mlx5_core "},
+		{"0x1414", "0x00ba", "mana", "mana Azure MANA"},
+		{"0xabcd", "0x0001", "vfio-pci", "none"},
+		{"0xabcd", "0x0001", "", "none"},
+	} {
+		got := "none"
+		if f, product := nic.Of(test.vendor, test.device, test.driver); f != nil {
+			got = fmt.Sprint(f.Driver, " ", product)
+		}
+		difftest.Same(t, test.vendor+":"+test.device, got, test.want)
+	}
+}

@@ -1,0 +1,42 @@
+package nic
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// Remedy tells the owner of a card on which devinfo was never run what to do.
+const Remedy = "try it on a free VF: docs/report.md"
+
+// Card is a kind of card that a host has.
+type Card struct {
+	Text   string // "E810 (ice): by source only"
+	OnCard bool   // devinfo was run on such a card
+}
+
+// Seen returns the kinds of cards among the devices of a host, in the order of their addresses. A VF counts only if its PF
+// is not on the host.
+func Seen(sys *sysfs.FS, devices []*hostdev.Device) (cards []Card, err error) {
+	for _, d := range devices {
+		if d.PCI == "" || d.Function == nil || d.Parent != nil {
+			continue
+		}
+		vendor, device, idErr := sys.IDs(d.Function.Address)
+		err = cmp.Or(err, idErr)
+		card := Card{Text: fmt.Sprintf("%s (%s:%s, driver %q): not in the table of devinfo's NICs", d.PCI, vendor, device, d.Driver)}
+		if f, product := Of(vendor, device, d.Driver); f != nil {
+			card = Card{fmt.Sprintf("%s (%s): %s", cmp.Or(product, f.Vendor), f.Driver, f.HowTried()), f.OnCard()}
+			if f.Tried == nil {
+				card.Text += " only"
+			}
+		}
+		if !slices.Contains(cards, card) {
+			cards = append(cards, card)
+		}
+	}
+	return cards, err
+}
