@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/devinfo/shape"
 )
 
 // maxSize limits the size of a device-info file. Real files have a few hundred bytes.
@@ -32,12 +28,12 @@ func Parse(data []byte) (*Info, error) {
 	if object == nil {
 		return nil, errors.New("device-info is null: must be one JSON object (Device Information Specification, 4)")
 	}
-	members, levels := shape.Of(data)
+	members, levels := shape(data)
 	if members > len(object) {
 		return nil, errors.New("device-info has a duplicate key: readers differ in which value they use")
 	}
-	if levels > shape.MostLevels {
-		return nil, fmt.Errorf("device-info has more than %d levels", shape.MostLevels)
+	if levels > mostLevels {
+		return nil, fmt.Errorf("device-info has more than %d levels", mostLevels)
 	}
 	i := new(Info)
 	i.table().read(object)
@@ -83,7 +79,7 @@ func (f field) read(raw json.RawMessage) bool {
 	if json.Unmarshal(raw, &object) != nil {
 		return false
 	}
-	if members, _ := shape.Of(raw); members > len(object) {
+	if members, _ := shape(raw); members > len(object) {
 		return false
 	}
 	f.sub(true).read(object)
@@ -142,38 +138,4 @@ func quote(s string) []byte {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // encoding a string into memory cannot fail
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
-// The directories of device-info files written by device plugins (section 4.1) and by CNI plugins (4.2).
-const (
-	DevicePluginDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
-	CNIDir          = "/var/run/k8s.cni.cncf.io/devinfo/cni"
-)
-
-// DevicePluginFile returns the file name, in [DevicePluginDir], for a device of a device plugin's resource,
-// such as vendor.example/name (section 4.1). It replaces "/" with "-", as Multus does.
-func DevicePluginFile(resourceName, deviceID string) string {
-	return strings.ReplaceAll(resourceName+"-"+deviceID+"-device.json", "/", "-")
-}
-
-// ReadFile reads and validates the device-info file at path (section 4). A CNI plugin gets the path in
-// runtimeConfig.CNIDeviceInfoFile (section 5.1).
-//
-// The error matches fs.ErrNotExist if the file is missing. It is an [*InvalidError] with all violations if the file
-// breaks the specification, or an error of [Parse]. Warnings do not make ReadFile fail; [Info.Validate] returns them.
-//
-// ReadFile reads only regular files of at most 1 MiB, so a FIFO cannot block it.
-func ReadFile(path string) (*Info, error) {
-	data, err := atomicfile.ReadFile(path, maxSize)
-	if err != nil {
-		return nil, err
-	}
-	info, err := Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if bad := info.Validate().Errors(); len(bad) > 0 {
-		return nil, &InvalidError{Path: path, Violations: bad}
-	}
-	return info, nil
 }

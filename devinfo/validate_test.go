@@ -239,7 +239,7 @@ func TestReadFileNamesTheFileInItsErrors(t *testing.T) {
 	must(t, syscall.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]string{
 		t.TempDir():                        ": not a regular file (mode drwxr-xr-x)",
-		huge:                               ": too large: more than 1 MiB",
+		huge:                               ": device-info has more than 1 MiB",
 		write(t, `[]`):                     ": device-info is a JSON array: must be one JSON object (Device Information Specification, 4)",
 		write(t, `{"version": "2.0.0"}`):   `: device-info version "2.0.0" is not supported: this package reads 1.x and implements 1.1.0 (Device Information Specification, 3.1.2)`,
 		filepath.Join(t.TempDir(), "none"): ": no such file or directory",

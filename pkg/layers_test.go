@@ -260,12 +260,29 @@ func TestLibraryNeedsStandardLibraryOnly(t *testing.T) {
 		t.Errorf("the library needs the modules %q", got)
 	}
 	foreign := strings.Fields(string(goList(t, "../devinfo", "-deps", "-test", "-f", "{{if not (or .Standard .ForTest)}}{{.ImportPath}}{{end}}", "./...")))
-	if !slices.Contains(foreign, "devinfo-cni.io/devinfo/store") {
+	if !slices.Contains(foreign, "devinfo-cni.io/devinfo/pci") {
 		t.Fatalf("go list gives %q", foreign)
 	}
 	for _, path := range foreign {
 		if !strings.HasPrefix(path, module+"devinfo") {
 			t.Errorf("the library imports %s", path)
+		}
+	}
+}
+
+// Tools for clusters run on desktops and in browsers.
+func TestLibraryBuildsForOtherSystems(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a part of the standard library, too")
+	}
+	watch(t)
+	for _, system := range []string{"windows/amd64", "js/wasm"} {
+		cmd := exec.Command("go", "build", "./...")
+		cmd.Dir = "../devinfo"
+		goos, arch, _ := strings.Cut(system, "/")
+		cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+arch, "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", system, err, out)
 		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
@@ -26,7 +25,6 @@ import (
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -35,6 +33,7 @@ import (
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -173,7 +172,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Dirs:     o.dirs(node),
 		Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
 		HostRoot: o.hostRoot, Gate: filepath.Join(o.cniBinDir, gateName), BootID: bootID,
-		Netns: link.CheckNetns, Unexposed: safefile.UnexposedBelow,
+		Netns: link.CheckNetns, Unexposed: store.UnexposedBelow,
 		Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
 		Read:    dra.ReadClaim(client),
 		List:    dra.ListClaims(client),
@@ -227,7 +226,7 @@ func (o *options) checkMounts(dir string) error {
 	if err == nil && !sees {
 		err = fmt.Errorf("%s: the container does not see the network namespaces that the runtime mounts there: mount the directory with mountPropagation: HostToContainer", dir)
 	}
-	return atomicfile.UnlessGone(err) // a runtime that uses a different directory is checked by RunPodSandbox
+	return store.UnlessGone(err) // a runtime that uses a different directory is checked by RunPodSandbox
 }
 
 // errUnused ends a driver that is to be uninstalled.

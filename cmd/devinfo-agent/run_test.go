@@ -16,8 +16,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/httpstatus/httpstatustest"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 	"devinfo-cni.io/test/undertest"
@@ -86,7 +86,7 @@ func (n *node) start(flags ...string) *exec.Cmd {
 func TestRollingUpdateAndUninstall(t *testing.T) {
 	n := newNode(t)
 	n.must(os.Mkdir(n.at("run"), 0o755))
-	safefiletest.Lock(t, n.at("run"))
+	storetest.Lock(t, n.at("run"))
 	first, second := httpstatustest.Free(t), httpstatustest.Free(t)
 	one := n.start("--metrics-address=" + first)
 	httpstatustest.WaitHealth(t, first, "200 ", "[+] lock", "[+] settings-dir\n", "[+] plugin", "[+] settings\n", "[+] gc", "[+] attachments")

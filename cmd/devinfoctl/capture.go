@@ -5,15 +5,16 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/capture"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 const captureHelp = `Writes a description of this machine, a capture, to one text file. devinfoctl --capture and
@@ -126,7 +127,7 @@ func (t *tool) save(name string, text []byte) error {
 			return clierr.Misuse("name another file", "capture: %s exists and is not a capture", name)
 		}
 	}
-	file, err := atomicfile.Replace(name, func(temp *os.File) error {
+	file, err := store.Replace(filepath.Dir(name), name, func(temp *os.File) error {
 		_, err := temp.Write(text)
 		return err
 	})

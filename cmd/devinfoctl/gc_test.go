@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 

@@ -20,10 +20,10 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/output"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -147,7 +147,7 @@ func (t *tool) exposed() error {
 		return nil
 	}
 	for _, dir := range filepath.SplitList(t.cniPath) {
-		if err := safefile.Unexposed(dir); err != nil {
+		if err := store.Unexposed(dir); err != nil {
 			return clierr.Misuse("name the directory of the container runtime's CNI plugins", "--cni-path: %w", err)
 		}
 	}

@@ -15,13 +15,13 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 

@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
@@ -24,8 +23,8 @@ import (
 	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -249,16 +248,16 @@ func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), e
 	if err != nil {
 		return nil, err
 	}
-	path, busy := filepath.Join(dir, "lock"), new(safefile.BusyError)
-	lock, err := safefile.LockFile(ctx, path, 0)
+	path, busy := filepath.Join(dir, "lock"), new(store.BusyError)
+	lock, err := store.LockFile(ctx, path, 0)
 	if errors.As(err, &busy) {
 		log.Info("waiting for the lock", "error", ErrNotAlone, "lock", path)
-		lock, err = safefile.LockFile(ctx, path, math.MaxInt64)
+		lock, err = store.LockFile(ctx, path, math.MaxInt64)
 	}
 	if errors.As(err, &busy) {
 		err = fmt.Errorf("%w: it holds the lock %s", ErrNotAlone, path)
 	}
-	return func() { safefile.Unlock(lock) }, err
+	return func() { store.Unlock(lock) }, err
 }
 
 // keep checks and restores the settings and the plugin once.

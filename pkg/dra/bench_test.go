@@ -19,10 +19,10 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -152,7 +152,7 @@ func BenchmarkPrepare(b *testing.B) {
 		r.Prepare(benchClaim(r, n))
 	}
 	each := float64(heap()-before) / prepared / 1024
-	disk := safefile.OpenDurable(filepath.Join(r.Dir, "bare"))
+	disk := store.Durable(filepath.Join(r.Dir, "bare"))
 	difftest.Must(b, disk.Make())
 	var all comparison
 	for b.Loop() {

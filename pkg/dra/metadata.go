@@ -25,7 +25,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // metadataFiles are the files of device metadata: for each request of a claim a file for the containers, and a CDI spec

@@ -14,7 +14,7 @@ import (
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // wantedSpec returns the configuration and the place of the CDI spec, or nil and nothing if there is none.
@@ -92,7 +92,7 @@ func (a *Addition) mountablePath() (string, error) {
 	if a.File.Name == "" {
 		return "", nil
 	}
-	if err := safefile.Unexposed(a.Node.DeviceInfoDir); errors.As(err, new(*fs.PathError)) {
+	if err := store.Unexposed(a.Node.DeviceInfoDir); errors.As(err, new(*fs.PathError)) {
 		return "", err
 	} else if err != nil {
 		return "", a.unlessStrict(failure.New(failure.Config, fmt.Errorf("containers do not get the device-info file: %w", err),

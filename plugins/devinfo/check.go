@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Check compares the attachment with its journal entry. The device-info file, the device and the interface must be

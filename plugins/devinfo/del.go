@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"errors"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Del undoes ADD according to the journal entry, see package cleanup. It succeeds if the attachment does not exist, and

@@ -6,10 +6,10 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Collect deletes the attachments of this network that the runtime does not list, as DEL does. reconstruct fills in corrupt

@@ -9,12 +9,12 @@ import (
 	"io/fs"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // InfoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run. If ADD fails,
@@ -131,6 +131,9 @@ func (a *Addition) WriteInfo(info *devinfo.Info) error {
 	case info == nil:
 		return setContent(a.Infos, f.Name, f.Original)
 	default:
+		if err := a.Infos.Make(); err != nil { // Multus creates a missing directory with mode 000
+			return err
+		}
 		return a.Infos.Write(f.Name, info.Encode())
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
@@ -19,7 +18,7 @@ import (
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Plugin is the plugin on one node. From its [cleanup.Cleaner] it has the node's settings (Node), the journal, sysfs (Sys)
@@ -107,7 +106,7 @@ func (c *Call) strict() error {
 	case c.argsError != nil:
 		return failure.New(failure.Environment, c.argsError, "")
 	}
-	if err := safefile.Own(c.Node.StateDir); err != nil { // root runs what the journal says
+	if err := store.Own(c.Node.StateDir); err != nil { // root runs what the journal says
 		return failure.New(failure.Config, fmt.Errorf("state directory: %w", err), "delete the directory, or chown it to root and chmod it to 0700 if you know all its files; or set stateDir in the node settings")
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // versions are the CNI versions that the plugin supports.
 var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// Limits for the size of a configuration. maxAdd leaves room for the journal's record of an ADD (package safefile).
+// Limits for the size of a configuration. maxAdd leaves room for the journal's record of an ADD (package store).
 // maxConfig has room for a DEL with a result of cniexec.MaxOutput, and for a GC with 100,000 attachments.
 const (
 	maxAdd    = 8 << 20

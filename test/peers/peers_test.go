@@ -23,7 +23,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // FuzzReaders checks that Multus and KubeVirt, which use these types, read the same device as devinfo: from any text

@@ -12,10 +12,10 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 

@@ -18,13 +18,13 @@ import (
 	validator "github.com/containerd/nri/plugins/default-validator"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -154,7 +154,7 @@ func TestLeftoversOfKilledAgentAreRemovedOrCompleted(t *testing.T) {
 
 func TestInjectionRecoversFromFullDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := safefiletest.Mount(t, 100)
+		disk := storetest.Mount(t, 100)
 		r := newRig(t)
 		r.options.StageDir = disk.Dir + "/stage"
 		r.attach("sriov-net", sandbox, "net1", vfInfo)

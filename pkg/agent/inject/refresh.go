@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // everything is the interval between complete refreshes. Rewriting a file in place does not change the
@@ -92,7 +92,7 @@ func (p *Plugin) look(settings config.Node, seen state) (state, bool) {
 	if err == nil {
 		now.files = stat.ModTime()
 	}
-	p.warn(settings.DeviceInfoDir, atomicfile.UnlessGone(err))
+	p.warn(settings.DeviceInfoDir, store.UnlessGone(err))
 	if now == seen && !seen.at.IsZero() && time.Since(seen.at) < everything {
 		return seen, false
 	}
@@ -128,7 +128,7 @@ func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 // runtime is about to remove its network namespace.
 func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
 	ids, err := p.stage.sandboxes()
-	errs := []error{atomicfile.UnlessGone(err)}
+	errs := []error{store.UnlessGone(err)}
 	for _, id := range ids {
 		found := map[string]nic{}
 		err := p.named(node, id, found)

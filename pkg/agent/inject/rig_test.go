@@ -20,7 +20,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/config"
@@ -28,6 +27,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )

@@ -13,12 +13,12 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // stage is the directory with the files that containers mount:
@@ -50,7 +50,7 @@ func (s *stage) open() (err error) {
 	if err := os.Chmod(s.root, forAll); err != nil { // Mkdir applies the umask
 		return err
 	}
-	return atomicfile.Sweep(s.root, func(string) {})
+	return store.Private(s.root).Sweep(func(string) {})
 }
 
 // dir returns the directory that the containers of a sandbox mount.
@@ -123,7 +123,7 @@ func (s stage) write(dir, name string, data []byte) error {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, data) {
 		return nil
 	}
-	f, err := atomicfile.ReplaceFrom(s.root, path, func(temp *os.File) error {
+	f, err := store.Replace(s.root, path, func(temp *os.File) error {
 		if _, err := temp.Write(data); err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (s stage) sandboxes() (ids []string, err error) {
 // netns returns the path of a sandbox's network namespace, or "" if the directory is incomplete.
 func (s stage) netns(sandbox string) (string, error) {
 	netns, err := os.Readlink(filepath.Join(s.root, sandbox, netnsLink))
-	return netns, atomicfile.UnlessGone(err)
+	return netns, store.UnlessGone(err)
 }
 
 // containerLabel is the SELinux label that containers of all categories may read.

@@ -9,9 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Checker checks attachments on one host, which may be a captured one.

@@ -14,12 +14,12 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"

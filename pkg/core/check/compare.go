@@ -10,11 +10,11 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Compare compares an attachment's journal entry with its device-info file (e.Path(), if e.Wrote), its CDI spec
@@ -68,20 +68,16 @@ func (c *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	case err != nil:
 		row.File, row.Verdict = "not valid", Differs
 		kind := FileUnreadable
-		if errors.As(err, new(*store.CorruptError)) || errors.As(err, new(*devinfo.VersionError)) || errors.As(err, new(*devinfo.InvalidError)) {
+		if errors.As(err, new(*store.CorruptError)) || errors.As(err, new(*devinfo.VersionError)) {
 			kind = FileInvalid
+		} else if errors.As(err, new(*devinfo.InvalidError)) {
+			kind, err = FileInvalid, fmt.Errorf("device-info file %w", err)
 		}
 		r.fail(&Error{kind, err})
 		return nil
 	}
-	violations := info.Validate()
-	for _, v := range violations.Warnings() {
+	for _, v := range info.Validate().Warnings() {
 		r.Warnings = append(r.Warnings, v.String())
-	}
-	if err := violations.Err(); err != nil {
-		row.File, row.Verdict = "not valid", Differs
-		r.fail(&Error{FileInvalid, fmt.Errorf("device-info file %s: %w", e.Path(), err)})
-		return nil
 	}
 	return info
 }

@@ -6,8 +6,8 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 type State string

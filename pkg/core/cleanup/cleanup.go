@@ -11,14 +11,13 @@ import (
 	"syscall"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -59,7 +58,7 @@ const lockWait = 30 * time.Second // wait for another call of the attachment, or
 // [*store.CorruptError] together with a locked entry that has only the key.
 func (c *Cleaner) Lock(key journal.Key) (*journal.Entry, error) {
 	e, err := c.Journal.Lock(context.Background(), key, lockWait)
-	if errors.As(err, new(*safefile.BusyError)) {
+	if errors.As(err, new(*store.BusyError)) {
 		err = failure.New(failure.TryAgain, fmt.Errorf("an earlier call for this attachment is still running: %w", err), "try again; if the error stays, find out why that process hangs")
 	}
 	return e, err

@@ -29,7 +29,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/shape"
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // MaxOutput is the largest number of bytes that a plugin may print on standard output.
@@ -158,7 +158,7 @@ func withPath(env []string) []string {
 // library panic, and more levels than the journal can store.
 func isResult(text []byte) bool {
 	var object map[string]json.RawMessage
-	if _, levels := shape.Of(text); json.Unmarshal(text, &object) != nil || object == nil || levels > shape.MostLevels {
+	if json.Unmarshal(text, &object) != nil || object == nil || config.Levels(text) > config.MostLevels {
 		return false
 	}
 	var has struct {

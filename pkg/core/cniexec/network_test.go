@@ -17,8 +17,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 
 	"devinfo-cni.io/pkg/core/cniexec"
-	"devinfo-cni.io/pkg/core/safefile"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
+	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -156,15 +156,15 @@ func lockedFile(t *testing.T) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "entry")
 	must(t, os.WriteFile(path, []byte("{}"), 0o400))
-	return safefiletest.Lock(t, path)
+	return storetest.Lock(t, path)
 }
 
 // free reports whether no process holds the lock of a file.
 func free(t *testing.T, path string) bool {
 	t.Helper()
-	f, err := safefile.Lock(t.Context(), path, 0)
-	safefile.Unlock(f)
-	if err != nil && !errors.As(err, new(*safefile.BusyError)) {
+	f, err := store.Lock(t.Context(), path, 0)
+	store.Unlock(f)
+	if err != nil && !errors.As(err, new(*store.BusyError)) {
 		t.Fatal(err)
 	}
 	return err == nil
@@ -210,9 +210,9 @@ func TestPluginKeepsLockIfCallerIsKilled(t *testing.T) {
 			}
 			must(t, tell(goOn))
 			must(t, hear(ended))
-			f, err := safefile.Lock(t.Context(), lock.Name(), time.Hour) // waits until the killed process is gone
+			f, err := store.Lock(t.Context(), lock.Name(), time.Hour) // waits until the killed process is gone
 			must(t, err)
-			safefile.Unlock(f)
+			store.Unlock(f)
 		})
 	}
 }

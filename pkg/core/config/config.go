@@ -17,7 +17,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/devinfo/shape"
 )
 
 // Config is one plugin configuration (CNI SPEC.md section 1) with devinfo's own keys.
@@ -123,8 +122,8 @@ func Parse(data []byte) (*Config, error) {
 	}
 	c := &Config{FollowLower: true}
 	r := reader{raw: raw}
-	if _, levels := shape.Of(data); levels > shape.MostLevels {
-		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON nested %d levels deep", levels), fmt.Sprintf("at most %d", shape.MostLevels)})
+	if levels := Levels(data); levels > MostLevels {
+		r.problems = append(r.problems, &Problem{"network configuration", fmt.Sprintf("JSON nested %d levels deep", levels), fmt.Sprintf("at most %d", MostLevels)})
 	}
 	r.decode("cniVersion", &c.CNIVersion, text)
 	c.CNIVersion = cmp.Or(c.CNIVersion, "0.1.0")

@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // NodeFile is the path of the node's settings, unless the environment variable DEVINFO_NODE_CONFIG is set.
@@ -57,7 +57,7 @@ func DefaultNode() Node {
 
 // LoadNode reads the settings from a file. It returns the defaults if the file is missing, and with an error.
 func LoadNode(path string) (Node, error) {
-	data, err := atomicfile.ReadFile(path, MaxFile)
+	data, err := store.ReadFile(path, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return DefaultNode(), nil
 	}

@@ -11,14 +11,13 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // The codes of the plugin's errors: the codes of CNI (SPEC.md, "Error"), and from 100 on devinfo's own.
@@ -142,7 +141,7 @@ func kinds() []kind {
 		{is[*store.NameError], Config, ""},
 		{is[*journal.HeldError], Config, "choose one that no other attachment uses; only attachments of one pod may share a socket directory"},
 		{is[*journal.ConcurrentChangeError], TryAgain, "try again; a runtime must not run two calls for one attachment at the same time"},
-		{is[*safefile.BusyError], TryAgain, "try again"},
+		{is[*store.BusyError], TryAgain, "try again"},
 		{is[*journal.FormatError], Config, check.EntryNewer.Remedy()},
 		{is[*check.ForeignSpecError], Mismatch, check.SpecForeign.Remedy()},
 		{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, Netns, ""},

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/core/install"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -41,7 +41,7 @@ func TestFullDiskLeavesTheOldPlugin(t *testing.T) {
 func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 	from := built(t, "v1.2.0")
 	linktest.Run(t, func(t *testing.T) {
-		disk := safefiletest.Mount(t, 10)
+		disk := storetest.Mount(t, 10)
 		s := arranger(t)
 		s.To = filepath.Join(disk.Dir, "node.json")
 		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
@@ -86,7 +86,7 @@ func TestConcurrentInstallersLeaveACompletePlugin(t *testing.T) {
 // Every user who can read a directory can take an flock on it.
 func TestOrdinaryUserCannotBlockInstallers(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
-	safefiletest.Lock(t, p.Dir)
+	storetest.Lock(t, p.Dir)
 	keep(t, p, install.Installed)
 	_, err := p.Remove(t.Context())
 	must(t, err)

@@ -22,8 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 type file string
@@ -67,7 +66,7 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 	err = f.locked(func() error {
 		syscall.ForkLock.RLock()
 		defer syscall.ForkLock.RUnlock()
-		_, err := atomicfile.Replace(string(f), func(temp *os.File) error {
+		_, err := store.Replace(f.dir(), string(f), func(temp *os.File) error {
 			defer temp.Close()
 			if _, err := temp.Write(data); err != nil {
 				return err
@@ -81,7 +80,7 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 		if err != nil {
 			return err
 		}
-		return atomicfile.SyncDir(f.dir())
+		return store.SyncDir(f.dir())
 	})
 	return warning, err
 }
@@ -100,7 +99,7 @@ func (f file) locked(do func() error) error {
 	}
 	path := filepath.Join(f.dir(), ".devinfo.lock")
 	const limit = 10 * time.Second // for another installer
-	lock, err := safefile.LockFile(context.Background(), path, limit)
+	lock, err := store.LockFile(context.Background(), path, limit)
 	if err != nil {
 		return f.denied(err)
 	}
@@ -118,11 +117,11 @@ func (f file) remove() error {
 	}
 	return f.locked(func() error {
 		for _, path := range []file{f, f.agentMark()} {
-			if err := atomicfile.Remove(string(path)); err != nil {
+			if err := store.Remove(string(path)); err != nil {
 				return err
 			}
 		}
-		return atomicfile.SyncDir(f.dir())
+		return store.SyncDir(f.dir())
 	})
 }
 
@@ -185,7 +184,7 @@ var errForeign = errors.New("was not installed by an agent")
 // returns errForeign. The warning is an error of setting the SELinux label.
 func (f file) keep(data []byte, mode fs.FileMode, overwrite bool) (state string, warning, err error) {
 	const limit = 1 << 30 // a program
-	has, err := atomicfile.ReadFile(string(f), limit)
+	has, err := store.ReadFile(string(f), limit)
 	absent, same := errors.Is(err, fs.ErrNotExist), err == nil && bytes.Equal(has, data)
 	if !absent && !same && !overwrite && !f.marked() {
 		return "", nil, errForeign

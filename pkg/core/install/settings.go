@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // fallback is the file with the settings of nodes without a file of their own.
@@ -84,7 +84,7 @@ func (s *Settings) wanted() (data []byte, from string, err error) {
 	}
 	for _, name := range []string{s.Node + ".json", fallback} {
 		from = filepath.Join(s.Dir, name)
-		data, err = atomicfile.ReadFile(from, config.MaxFile)
+		data, err = store.ReadFile(from, config.MaxFile)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return data, from, err
 		}
@@ -116,7 +116,7 @@ func (s *Settings) Remove() (removed bool, err error) {
 	if sum == "" {
 		return false, nil
 	}
-	has, err := atomicfile.ReadFile(s.To, config.MaxFile)
+	has, err := store.ReadFile(s.To, config.MaxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, to.remove()

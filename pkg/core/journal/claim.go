@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Claim is the record of leases that cni-dra-driver has taken for a ResourceClaim. A claim has one record for
@@ -134,7 +133,7 @@ func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Lea
 // changes while allowed runs. If the record is missing, ReleaseIf returns nil and does not call allowed. If the
 // record is corrupt, it removes only the record, and the next sweep removes the leases.
 func (j *Journal) ReleaseIf(record string, allowed func() error) error {
-	if atomicfile.CheckName(record) != nil || notThere(j.claims.Path(record)) {
+	if store.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil
 	}
 	return j.alone(func() error {

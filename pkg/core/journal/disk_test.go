@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
 // roomFor calls do with an increasing number of free inodes until it succeeds, and returns that number. After
 // each failure the directory must be unchanged.
-func roomFor(t *testing.T, disk safefiletest.Disk, do func() error) (room int) {
+func roomFor(t *testing.T, disk storetest.Disk, do func() error) (room int) {
 	t.Helper()
 	before := files(t, disk.Dir)
 	for ; ; room++ {
@@ -38,7 +38,7 @@ func roomFor(t *testing.T, disk safefiletest.Disk, do func() error) (room int) {
 // Record and Hold must clean up after a failure at any of their steps.
 func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := safefiletest.Mount(t, 100)
+		disk := storetest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
 		var e *journal.Entry
 		record := func(former *journal.Entry) func() error {
@@ -76,7 +76,7 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 
 func TestForgetWorksOnFullDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := safefiletest.Mount(t, 100)
+		disk := storetest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
 		e := record(t, j, everything(key1, "p"))
 		c := claimOf("p", has("pci-pf", journal.Shared)...)
@@ -95,7 +95,7 @@ func TestForgetWorksOnFullDisk(t *testing.T) {
 // removed.
 func TestForgetOfMissingEntryWorksOnReadOnlyDisk(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		disk := safefiletest.Mount(t, 100)
+		disk := storetest.Mount(t, 100)
 		for _, dir := range []string{"/none", "/some", "/shared"} {
 			j := journal.Open(disk.Dir+dir, boot)
 			switch dir {
@@ -163,7 +163,7 @@ func TestSweepKeepsForeignFilesAndFilesOfLiveWriters(t *testing.T) {
 	for _, path := range []string{temp, dir + "/attachments/README", dir + "/leases/file/README", dir + "/attachments/.swp"} {
 		must(t, os.WriteFile(path, nil, 0o600))
 	}
-	writer := safefiletest.Lock(t, temp)
+	writer := storetest.Lock(t, temp)
 	before := files(t, dir)
 	swept(t, j)
 	expectFiles(t, dir, before...)

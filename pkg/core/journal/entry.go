@@ -16,10 +16,9 @@ import (
 	"github.com/containernetworking/cni/pkg/utils"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Key identifies an attachment: one interface of one container in one network.
@@ -55,7 +54,7 @@ func (k Key) entry() (string, error) {
 	}
 	name := k.file()
 	const most = 255 - len(sharedMark) // the links of shared leases have this name after the mark
-	err := atomicfile.CheckName(name)
+	err := store.CheckName(name)
 	if err == nil && len(name) > most {
 		err = fmt.Errorf("a file name must have at most %d bytes", most)
 	}

@@ -27,10 +27,8 @@ import (
 	"syscall"
 	"time"
 
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Journal is the state directory of one node. Its methods may be called concurrently, also from several processes.
@@ -49,7 +47,7 @@ type Journal struct {
 
 // records is the directory of all entries, or of all claims.
 type records struct {
-	*safefile.Dir
+	*store.Dir
 	bootID string
 }
 
@@ -60,7 +58,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 // Open returns the journal in a state directory, which must be an absolute path. It touches no file. The boot
 // ID separates entries of this boot from older ones; see [BootID].
 func Open(stateDir, bootID string) *Journal {
-	in := func(name string) *safefile.Dir { return safefile.Open(filepath.Join(stateDir, name)) }
+	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
 		NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir),
 		entries: records{in(entriesDir), bootID}, claims: records{in(claimsDir), bootID}, leases: links{in("leases")},
@@ -97,7 +95,7 @@ func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
 func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T, error)) (record *T, _ error) {
 	if err == nil {
 		record, err = decode(data)
-	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, atomicfile.ErrNotRegular) {
+	} else if !errors.Is(err, store.ErrTooLarge) && !errors.Is(err, store.ErrNotRegular) {
 		return nil, err
 	}
 	if newer, ok := errors.AsType[*FormatError](err); ok {
@@ -112,7 +110,7 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 
 // Lock is like [Journal.Get], for callers that will undo or replace the entry. It locks the entry until
 // [Entry.Unlock]. While another process has the lock, Lock waits. After the time in wait it returns a
-// [*safefile.BusyError]. If the entry is corrupt, Lock returns a [*store.CorruptError] together with a locked
+// [*store.BusyError]. If the entry is corrupt, Lock returns a [*store.CorruptError] together with a locked
 // entry that has only the key.
 //
 // ADD keeps its entry locked until it ends. A delegate inherits the lock and keeps it until it ends, even if
@@ -123,8 +121,8 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 		return nil, err
 	}
 	path := j.entries.Path(name)
-	f, err := safefile.Lock(ctx, path, wait)
-	if errors.Is(err, atomicfile.ErrNotRegular) { // a symbolic link; the journal writes none
+	f, err := store.Lock(ctx, path, wait)
+	if errors.Is(err, store.ErrNotRegular) { // a symbolic link; the journal writes none
 		err = j.entries.Remove(name)
 	}
 	if f == nil && err == nil {
@@ -132,14 +130,14 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	}
 	var data []byte
 	if err == nil {
-		data, err = safefile.Content(f)
+		data, err = j.entries.Content(f)
 	}
 	e, err := parseEntry(path, k, data, err)
 	switch {
 	case errors.As(err, new(*store.CorruptError)):
 		e = &Entry{Key: k, raw: data}
 	case err != nil:
-		safefile.Unlock(f)
+		store.Unlock(f)
 		return nil, err
 	}
 	e.file = f
@@ -149,7 +147,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 // Unlock ends the lock of an entry. It ignores nil and entries without a lock.
 func (e *Entry) Unlock() {
 	if e != nil {
-		safefile.Unlock(e.file)
+		store.Unlock(e.file)
 		e.file = nil
 	}
 }
@@ -223,7 +221,7 @@ func (j *Journal) replace(e, former *Entry, by holderLinks, data []byte) error {
 // nil.
 func (j *Journal) restore(former *Entry, name string, f *os.File, data []byte) error {
 	if former == nil {
-		defer safefile.Unlock(f)
+		defer store.Unlock(f)
 		return j.entries.Remove(name)
 	}
 	was := former.raw
@@ -250,7 +248,7 @@ func (e *ConcurrentChangeError) Error() string {
 func inPlace(path string, k Key, ours *os.File) (err error) {
 	is := false
 	if ours != nil {
-		is, _, err = atomicfile.IsAt(ours, path)
+		is, _, err = store.IsAt(ours, path)
 	} else if _, err = os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		is, err = true, nil
 	}
@@ -336,10 +334,10 @@ func (j *Journal) EnsureDir() error {
 
 // Writable returns an error if Record could not write to the disk. It changes nothing.
 func (j *Journal) Writable() error {
-	if err := safefile.Lockable(j.dir, syscall.Statfs); err != nil {
+	if err := store.Lockable(j.dir); err != nil {
 		return err
 	}
-	return j.entries.Writable()
+	return j.entries.Room()
 }
 
 // Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one

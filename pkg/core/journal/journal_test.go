@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -215,7 +214,7 @@ func TestEntryIsLockedForOneCall(t *testing.T) {
 	adding := &journal.Entry{Key: key1, File: "f"}
 	must(t, j.Record(adding, nil))
 	_, err := j.Lock(t.Context(), key1, 0) // as a DEL would
-	difftest.As[*safefile.BusyError](t, err)
+	difftest.As[*store.BusyError](t, err)
 	changed := difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1}, nil))
 	difftest.Equal(t, changed.Key, key1)
 	complete := &journal.Entry{Key: key1, File: "f", Complete: true}

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -156,7 +155,7 @@ func (j *Journal) Alone(f func() error) error {
 
 // refusal returns the holder that excludes by from a lease, or nil. stale are the paths of links that do not count.
 func (j *Journal) refusal(l lease, by holderLinks) (h *Holder, stale []string, err error) {
-	if err := atomicfile.CheckName(escape(l.ID)); err != nil {
+	if err := store.CheckName(escape(l.ID)); err != nil {
 		return nil, nil, &store.NameError{Name: l.ID, Err: err}
 	}
 	links, err := j.leases.of(l)

@@ -10,9 +10,9 @@ import (
 	"testing/fstest"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 

@@ -9,8 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/core/safefile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // sharedMark begins the name of a shared lease's link. A lease is a link to the record of its holder:
@@ -20,7 +19,7 @@ const sharedMark = "~"
 
 // links is the directory of all leases, stale ones included. One lock guards all links: with separate locks,
 // one process could lease a PF while another leases its VF.
-type links struct{ *safefile.Dir }
+type links struct{ *store.Dir }
 
 type leaseLink struct {
 	Mode         SharingMode
@@ -90,7 +89,7 @@ func (d links) add(by holderLinks, stale []string) error {
 	for _, l := range by.leases {
 		made = append(made, l)
 		dir, name := filepath.Split(d.path(l, by.link))
-		err := safefile.Open(dir).Link(name, "../../../"+by.target)
+		err := store.Private(dir).Link(name, "../../../"+by.target)
 		if errors.Is(err, fs.ErrExist) {
 			made, err = made[:len(made)-1], nil
 		}
@@ -243,7 +242,7 @@ func (j *Journal) Cache(k Key) string {
 }
 
 func (j *Journal) sweepCache(removed func(name string)) error {
-	dir := safefile.Open(filepath.Join(j.dir, "libcni"))
+	dir := store.Private(filepath.Join(j.dir, "libcni"))
 	caches, err := dir.Entries()
 	errs := []error{err}
 	for _, c := range caches {

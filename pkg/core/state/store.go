@@ -14,9 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 const (
@@ -44,7 +43,7 @@ func RecordOf(path string) (uid string, ok bool) {
 
 // Store is the state directory of one node. Its methods may be called concurrently for different claims.
 type Store struct {
-	dir  *safefile.Dir
+	dir  *store.Dir
 	lock *os.File
 }
 
@@ -72,12 +71,12 @@ var ErrLocked = errors.New("another driver uses it: wait until that driver has e
 // Open creates the directory, which must be an absolute path, and locks it until [Store.Close] or the end of the
 // process.
 func Open(dir string) (*Store, error) {
-	d := safefile.OpenDurable(dir)
+	d := store.Durable(dir)
 	if err := d.Make(); err != nil {
 		return nil, err
 	}
-	lock, err := safefile.LockFile(context.Background(), d.Path(lockFile), 0)
-	if errors.As(err, new(*safefile.BusyError)) {
+	lock, err := store.LockFile(context.Background(), d.Path(lockFile), 0)
+	if errors.As(err, new(*store.BusyError)) {
 		err = ErrLocked
 	}
 	if err != nil {
@@ -104,7 +103,7 @@ func (s *Store) Put(c *Claim) error {
 func (s *Store) Remove(uid string) error { return s.dir.Remove(uid + suffix) }
 
 // Writable returns the error that Put would return for the directory. It changes nothing.
-func (s *Store) Writable() error { return s.dir.Writable() }
+func (s *Store) Writable() error { return s.dir.Room() }
 
 // All reads all records, sorted by UID. It renames a file with invalid content, so that the claim can be prepared
 // again, and returns a Problem for it. It also returns a Problem for each file that was renamed earlier. valid returns
@@ -167,7 +166,7 @@ func UIDs(dir string) (map[string]bool, error) {
 
 // read reads a record. The error is a [*SchemaError], a [*store.CorruptError] for invalid content, or a system
 // error.
-func read(dir *safefile.Dir, uid string) (*Claim, error) {
+func read(dir *store.Dir, uid string) (*Claim, error) {
 	name := uid + suffix
 	path := dir.Path(name)
 	data, err := dir.Read(name)
@@ -242,7 +241,7 @@ func clearedName(uid string, at *Attachment) string {
 // Clear makes the driver drop the records of a claim's undeleted attachments without another DEL. A running driver
 // does so within a minute. Clear returns the record, and an error if it has no undeleted attachments.
 func Clear(dir string, uid string) (*Claim, error) {
-	d := safefile.OpenDurable(dir)
+	d := store.Durable(dir)
 	c, err := read(d, uid)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(c.Undeleted) == 0 {
 		err = fmt.Errorf("%s has no attachment of the claim whose DEL was given up", dir)
@@ -267,7 +266,7 @@ func (s *Store) IsCleared(uid string, at *Attachment) bool {
 // Cleared removes the file that [Clear] wrote. Call it when the record no longer contains the attachment. After a
 // power failure the file may exist again, but without an attachment it has no effect.
 func (s *Store) Cleared(uid string, at *Attachment) error {
-	return safefile.Open(s.dir.Path("")).Remove(clearedName(uid, at))
+	return store.Private(s.dir.Path("")).Remove(clearedName(uid, at))
 }
 
 // OfferFile is the name of the file with an [Offer]. devinfoctl reads it; the driver only writes it.
@@ -301,7 +300,7 @@ type Offered struct {
 
 // WriteOffer writes the offer to a state directory. nil removes it.
 func WriteOffer(dir string, o *Offer) error {
-	d := safefile.Open(dir)
+	d := store.Private(dir)
 	if o == nil {
 		return d.Remove(OfferFile)
 	}
@@ -315,7 +314,7 @@ func WriteOffer(dir string, o *Offer) error {
 // ReadOffer reads the offer, or returns nil if it does not exist. The error of invalid content is a
 // [*store.CorruptError].
 func ReadOffer(dir string) (*Offer, error) {
-	d := safefile.Open(dir)
+	d := store.Private(dir)
 	data, err := d.Read(OfferFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // A subsystem is a kind of devices.
@@ -77,7 +77,7 @@ func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 // dir returns the entries of a directory. A missing directory has none.
 func (t *tree) dir(name string) []fs.DirEntry {
 	entries, err := fs.ReadDir(t.sys, name)
-	t.err = cmp.Or(t.err, atomicfile.UnlessGone(err))
+	t.err = cmp.Or(t.err, store.UnlessGone(err))
 	return entries
 }
 

@@ -12,20 +12,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Paths are the paths of files, directories and sockets on the node. All are absolute.
@@ -61,7 +59,7 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 			l.ReadOnly = append(l.ReadOnly, dir)
 		}
 	}
-	l.NFS = errors.Is(safefile.Lockable(s.StateDir, syscall.Statfs), safefile.ErrNFS)
+	l.NFS = errors.Is(store.Lockable(s.StateDir), store.ErrNFS)
 	networks, types := l.networks(p.ConfDir)
 	l.ask(ctx, append(types, validate.Plugin))
 	l.validate(networks)
@@ -156,7 +154,7 @@ func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		text, err := atomicfile.ReadFile(path, config.MaxFile)
+		text, err := store.ReadFile(path, config.MaxFile)
 		if err != nil {
 			l.note("run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue

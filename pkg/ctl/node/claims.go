@@ -15,15 +15,15 @@ import (
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // claimed returns the attachments in cni-dra-driver's records. It takes no lock, because the driver writes
 // each file atomically. An unreadable record is listed under the claim's UID.
 func (n *Node) claimed() (list []Attachment, err error) {
-	dir := safefile.Open(n.Path(n.ClaimDir))
+	dir := store.Private(n.Path(n.ClaimDir))
 	names, err := dir.Names()
 	if err != nil {
 		return nil, n.unread("claims", "the records in "+n.ClaimDir, err)

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
@@ -19,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 

@@ -35,12 +35,12 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Options configures an [Engine]. A field is required unless its comment explains the zero value.
@@ -56,7 +56,7 @@ type Options struct {
 	Devices devices.Options
 
 	Netns     func(path string) error      // normally [link.CheckNetns]
-	Unexposed func(root, dir string) error // normally [safefile.UnexposedBelow]
+	Unexposed func(root, dir string) error // normally [store.UnexposedBelow]
 	// Status writes the status of a claim's devices to the API server. The engine repeats the call if
 	// [status.Retry] reports true for the error.
 	Status func(context.Context, status.Report) error

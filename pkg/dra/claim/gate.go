@@ -19,10 +19,10 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // gate opens and closes the gates of attachments. A gate is a CDI device whose name the kubelet gets in

@@ -18,8 +18,8 @@ import (
 
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/pod"
-	"devinfo-cni.io/pkg/core/safefile"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // plugins runs CNI plugins through libcni. Each attachment has its own directory below CacheDir. The claim's
@@ -70,11 +70,11 @@ func (p *plugins) run(verb, key string, at *state.Attachment, netns string, f fu
 	if err := p.removeDir(key); err != nil {
 		return err
 	}
-	lock, err := safefile.Open(p.dir(key)).WriteLocked(lockFile, nil)
+	lock, err := store.Private(p.dir(key)).WriteLocked(lockFile, nil)
 	if err != nil {
 		return err
 	}
-	defer safefile.Unlock(lock)
+	defer store.Unlock(lock)
 	capabilities := map[string]any{"CNIDeviceInfoFile": at.InfoFile}
 	for name, value := range at.Capabilities {
 		capabilities[name] = value
@@ -96,11 +96,11 @@ func (p *plugins) runner(lock *os.File) invoke.Exec {
 // waitForOrphans waits for plugins that a killed driver process left running, because they may still create state that
 // DEL must remove. A plugin may have started a daemon that never exits, so the wait is limited to PluginLimit.
 func (p *plugins) waitForOrphans(key string) {
-	lock, err := safefile.Lock(context.Background(), filepath.Join(p.dir(key), lockFile), PluginLimit)
+	lock, err := store.Lock(context.Background(), filepath.Join(p.dir(key), lockFile), PluginLimit)
 	if err != nil {
 		p.Log.Warn("a plugin of an earlier driver process is still running; assuming that it is a daemon", "attachment", key, "error", err)
 	}
-	safefile.Unlock(lock)
+	store.Unlock(lock)
 }
 
 const lockFile = "running" // locked while plugins of the attachment run

@@ -14,11 +14,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -109,7 +109,7 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 func TestDriverIsReadyOnlyWithRoomForAClaim(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		for name, left := range map[string]int{"records": 3, "leases": 8, "CDI specs": 0} {
-			disk := safefiletest.Mount(t, 100)
+			disk := storetest.Mount(t, 100)
 			r := dratest.NewRig(t)
 			switch name {
 			case "records":

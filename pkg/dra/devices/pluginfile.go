@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // pluginFile returns the path and content of the device-info file that a device plugin would write for a device without

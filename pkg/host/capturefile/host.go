@@ -46,7 +46,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"devinfo-cni.io/devinfo/atomicfile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Host is a captured host. It is immutable and may be read concurrently.
@@ -62,7 +62,7 @@ const largest = 256 << 20
 
 // Load reads a capture. It refuses a file without entries, because any text file would otherwise be a valid capture.
 func Load(name string) (*Host, error) {
-	data, err := atomicfile.ReadFile(name, largest)
+	data, err := store.ReadFile(name, largest)
 	if err != nil {
 		return nil, err
 	}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/devinfo/atomicfile"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
@@ -57,7 +57,7 @@ func TestParseErrorsNameLineAndEntry(t *testing.T) {
 
 func TestErrorOfLoadNamesFile(t *testing.T) {
 	_, err := capturefile.Load("/dev/zero")
-	difftest.Is(t, err, atomicfile.ErrNotRegular)
+	difftest.Is(t, err, store.ErrNotRegular)
 	difftest.Says(t, err, "/dev/zero")
 	name := filepath.Join(t.TempDir(), "box.txtar")
 	_, err = capturefile.Load(name)

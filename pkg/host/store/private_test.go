@@ -1,4 +1,4 @@
-package safefile_test
+package store_test
 
 import (
 	"errors"
@@ -10,28 +10,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
-	"devinfo-cni.io/pkg/core/safefile"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
 // both returns a plain and a durable directory, neither of which exists.
-func both(t *testing.T) map[string]*safefile.Dir {
+func both(t *testing.T) map[string]*store.Dir {
 	t.Helper()
 	dir := t.TempDir()
-	return map[string]*safefile.Dir{"plain": safefile.Open(dir + "/plain/state"), "durable": safefile.OpenDurable(dir + "/durable/state")}
+	return map[string]*store.Dir{"plain": store.Private(dir + "/plain/state"), "durable": store.Durable(dir + "/durable/state")}
 }
 
-func expect(t *testing.T, d *safefile.Dir, name, want string) {
-	t.Helper()
-	got, err := d.Read(name)
-	difftest.Must(t, err)
-	difftest.Same(t, name, string(got), want)
-}
-
-func readError(d *safefile.Dir, name string) error {
+func readError(d *store.Dir, name string) error {
 	_, err := d.Read(name)
 	return err
 }
@@ -63,31 +55,9 @@ func TestWriteReplacesAndRemoveLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestModesDoNotDependOnUmask(t *testing.T) {
-	for _, umask := range []int{0, 0o022, 0o077} {
-		top := t.TempDir()
-		old := syscall.Umask(umask)
-		err := safefile.Open(top+"/a/b/state").Write("file", nil)
-		syscall.Umask(old)
-		difftest.Must(t, err)
-		for path, want := range map[string]fs.FileMode{"/a": 0o755, "/a/b": 0o755, "/a/b/state": 0o700, "/a/b/state/file": 0o600} {
-			expectMode(t, top+path, want)
-		}
-		difftest.Must(t, os.Chmod(top, 0o750), safefile.Open(top).Make()) // Make keeps the mode of an existing directory
-		expectMode(t, top, 0o750)
-	}
-}
-
-func expectMode(t *testing.T, path string, want fs.FileMode) {
-	t.Helper()
-	if stat, err := os.Stat(path); err != nil || stat.Mode().Perm() != want {
-		t.Errorf("%s: got %v, %v, want %v", path, stat, err, want)
-	}
-}
-
 func TestTooLargeFileIsAnError(t *testing.T) {
 	const limit = 64 << 20
-	d := safefile.Open(t.TempDir())
+	d := store.Private(t.TempDir())
 	difftest.Is(t, d.Write("a", make([]byte, limit+1)), store.ErrTooLarge)
 	difftest.Must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
 	if got, err := d.Read("a"); len(got) != limit || err != nil {
@@ -101,7 +71,7 @@ func TestTooLargeFileIsAnError(t *testing.T) {
 // The methods must not follow a link or block on a FIFO.
 func TestWriteReplacesIrregularFile(t *testing.T) {
 	parent := t.TempDir()
-	d := safefile.Open(parent + "/state")
+	d := store.Private(parent + "/state")
 	difftest.Must(t, d.Make(), os.WriteFile(parent+"/victim", []byte("v"), 0o600))
 	difftest.Must(t, d.Link("link", "../victim"), d.Link("dangling", "../nothing"), syscall.Mkfifo(d.Path("fifo"), 0o600))
 	for _, name := range []string{"link", "dangling", "fifo"} {
@@ -126,7 +96,7 @@ func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
 	top := t.TempDir()
 	difftest.Must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
 	for _, path := range []string{"/file", "/file/sub", "/dangling", "/dangling/sub"} {
-		for kind, d := range map[string]*safefile.Dir{"plain": safefile.Open(top + path), "durable": safefile.OpenDurable(top + path)} {
+		for kind, d := range map[string]*store.Dir{"plain": store.Private(top + path), "durable": store.Durable(top + path)} {
 			if write, link := d.Write("a", nil), d.Link("a", "b"); write == nil || link == nil {
 				t.Errorf("%s, %s: %v, %v", path, kind, write, link)
 			}
@@ -168,7 +138,7 @@ func TestUnexposedNeedsRootOwnedPath(t *testing.T) {
 			"/run/file/infos":        "not a directory",
 			"run":                    "must be an absolute path",
 		} {
-			if err := safefile.Unexposed(path); why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
+			if err := store.Unexposed(path); why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: got %v, want %q", path, err, why)
 			}
 		}
@@ -180,8 +150,8 @@ func TestUnexposedBelowFollowsLinksInRoot(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		difftest.Must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
 		difftest.Must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
-		difftest.Must(t, safefile.UnexposedBelow("/run/host", "/var/run/infos"), os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
-		difftest.Says(t, safefile.UnexposedBelow("/run/host", "/out"), "/run/open has mode")
+		difftest.Must(t, store.UnexposedBelow("/run/host", "/var/run/infos"), os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
+		difftest.Says(t, store.UnexposedBelow("/run/host", "/out"), "/run/open has mode")
 	})
 }
 
@@ -193,19 +163,19 @@ func TestUnexposedRejectsOtherOwner(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		difftest.Says(t, safefile.Unexposed("/run/theirs/infos"), "/run/theirs belongs to user 1: users other than root can replace its contents")
+		difftest.Says(t, store.Unexposed("/run/theirs/infos"), "/run/theirs belongs to user 1: users other than root can replace its contents")
 	})
 }
 
 func TestAloneWaitsForLock(t *testing.T) {
-	d := safefile.Open(t.TempDir())
-	difftest.Is(t, safefile.Open(d.Path("none")).Alone(time.Minute, func() error { return nil }), fs.ErrNotExist)
-	lock := safefiletest.Lock(t, d.Path(""))
-	difftest.As[*safefile.BusyError](t, d.Alone(0, func() error { return d.Link("a", "b") }))
+	d := store.Private(t.TempDir())
+	difftest.Is(t, store.Private(d.Path("none")).Alone(time.Minute, func() error { return nil }), fs.ErrNotExist)
+	lock := storetest.Lock(t, d.Path(""))
+	difftest.As[*store.BusyError](t, d.Alone(0, func() error { return d.Link("a", "b") }))
 	difftest.Holds(t, d.Path(""))
 	synctest.Test(t, func(t *testing.T) {
 		time.AfterFunc(time.Second, func() { lock.Close() })
 		difftest.Is(t, d.Alone(time.Minute, func() error { return os.ErrInvalid }), os.ErrInvalid)
 	})
-	safefiletest.Lock(t, d.Path("")) // succeeds because Alone has released its lock
+	storetest.Lock(t, d.Path("")) // succeeds because Alone has released its lock
 }

@@ -1,4 +1,4 @@
-package safefile_test
+package store_test
 
 import (
 	"context"
@@ -12,9 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/pkg/core/safefile"
-	"devinfo-cni.io/pkg/core/safefile/safefiletest"
+	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -29,18 +28,18 @@ func lockFile(t *testing.T) string {
 
 // locked takes and releases a lock.
 func locked(ctx context.Context, path string, limit time.Duration) error {
-	f, err := safefile.Lock(ctx, path, limit)
-	safefile.Unlock(f)
+	f, err := store.Lock(ctx, path, limit)
+	store.Unlock(f)
 	return err
 }
 
 func TestLockReturnsAtLimitOrEndOfContext(t *testing.T) {
 	path := lockFile(t)
-	safefiletest.Lock(t, path)
+	storetest.Lock(t, path)
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		err := locked(t.Context(), path, patience)
-		var busy *safefile.BusyError
+		var busy *store.BusyError
 		if !errors.As(err, &busy) || busy.Waited != patience || busy.Path != path || time.Since(began) != patience {
 			t.Errorf("after %v: %#v", time.Since(began), err)
 		}
@@ -68,7 +67,7 @@ func TestLockReturnsWhenLockIsFree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := lockFile(t)
-			lock := safefiletest.Lock(t, path)
+			lock := storetest.Lock(t, path)
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				time.AfterFunc(time.Minute, func() { difftest.Is(t, end(path, lock), nil) })
@@ -82,12 +81,12 @@ func TestLockReturnsWhenLockIsFree(t *testing.T) {
 }
 
 func TestLockNeedsExistingFile(t *testing.T) {
-	if f, err := safefile.Lock(t.Context(), filepath.Join(t.TempDir(), "none"), 0); f != nil || err != nil {
+	if f, err := store.Lock(t.Context(), filepath.Join(t.TempDir(), "none"), 0); f != nil || err != nil {
 		t.Errorf("got %v, %v", f, err)
 	}
 	loop := filepath.Join(t.TempDir(), "loop")
 	difftest.Must(t, os.Symlink(loop, loop))
-	difftest.Is(t, locked(t.Context(), loop, patience), atomicfile.ErrNotRegular)
+	difftest.Is(t, locked(t.Context(), loop, patience), store.ErrNotRegular)
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	difftest.Must(t, syscall.Mkfifo(pipe, 0o600))
 	difftest.Must(t, locked(t.Context(), pipe, 0)) // must not block
@@ -95,11 +94,11 @@ func TestLockNeedsExistingFile(t *testing.T) {
 
 // The file must be locked from the moment it appears.
 func TestWriteLockedLocksNewFile(t *testing.T) {
-	d := safefile.Open(t.TempDir())
+	d := store.Private(t.TempDir())
 	f, err := d.WriteLocked("a", []byte("x"))
 	difftest.Must(t, err)
-	difftest.As[*safefile.BusyError](t, locked(t.Context(), d.Path("a"), 0))
-	safefile.Unlock(f)
+	difftest.As[*store.BusyError](t, locked(t.Context(), d.Path("a"), 0))
+	store.Unlock(f)
 	difftest.Must(t, locked(t.Context(), d.Path("a"), 0))
 	expect(t, d, "a", "x")
 }
@@ -122,11 +121,6 @@ func TestLockedFileMayBeReplaced(t *testing.T) {
 
 func TestDirectoryOnNFSIsNotLockable(t *testing.T) {
 	dir := t.TempDir()
-	difftest.Must(t, safefile.Lockable(dir+"/a/b", syscall.Statfs))
-	mounted := func(path string, on *syscall.Statfs_t) error {
-		err := syscall.Statfs(path, on)
-		on.Type = 0x6969
-		return err
-	}
-	difftest.Says(t, safefile.Lockable(dir+"/a/b", mounted), dir+": is on NFS, which does not support these locks")
+	difftest.Must(t, store.Lockable(dir+"/a/b"))
+	difftest.Says(t, store.LockableOn(dir, 0x6969), dir+": is on NFS, which does not support these locks")
 }

@@ -1,5 +1,5 @@
-// Package safefiletest provides full and read-only disks, and busy locks, for tests.
-package safefiletest
+// Package storetest provides full and read-only disks, and busy locks, for tests.
+package storetest
 
 import (
 	"errors"

@@ -1,6 +1,4 @@
-// Package atomicfile reads files, and replaces them so that readers see either the old or the new content. It is
-// internal to this project, and its interface may change. Other programs should use devinfo/store.
-package atomicfile
+package store
 
 import (
 	"errors"
@@ -13,20 +11,17 @@ import (
 	"syscall"
 )
 
+const tempMode fs.FileMode = 0o600
+
 // Replace atomically replaces the file at path, or a symbolic link there. fill writes the new content to a temporary
-// file in the same directory, which Replace renames. The file has mode 0600 unless fill changes it.
+// file in dir, a directory of the same disk. Replace then renames that file. It has mode 0600 unless fill changes it.
 //
 // Writers of one path wait for each other on a lock (flock) of the temporary file. A temporary file without
 // that lock belongs to a killed writer, so Replace takes it over.
 //
 // The returned file is open and stays locked until it is closed. If the file is a program, fill must close it,
 // because the kernel does not start a program whose file is open for writing.
-func Replace(path string, fill func(temp *os.File) error) (*os.File, error) {
-	return ReplaceFrom(filepath.Dir(path), path, fill)
-}
-
-// ReplaceFrom is Replace with the temporary file in another directory of the same disk.
-func ReplaceFrom(dir, path string, fill func(temp *os.File) error) (*os.File, error) {
+func Replace(dir, path string, fill func(temp *os.File) error) (*os.File, error) {
 	temp := filepath.Join(dir, temporary(filepath.Base(path)))
 	f, err := lock(temp)
 	if err != nil {
@@ -64,7 +59,7 @@ func removeLeftover(temp string) (removed bool, err error) {
 		return false, UnlessGone(err)
 	}
 	defer f.Close()
-	err = Flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return false, nil
 	}
@@ -76,25 +71,6 @@ func removeLeftover(temp string) (removed bool, err error) {
 		err = os.Remove(temp)
 	}
 	return err == nil && inPlace, err
-}
-
-// Sweep removes the temporary files of killed writers in a directory, and calls removed with the name of each. A running
-// writer holds a lock on its file, so Sweep keeps it. It continues after a failure. A missing directory has no files.
-func Sweep(dir string, removed func(temp string)) error {
-	entries, err := os.ReadDir(dir)
-	errs := []error{UnlessGone(err)}
-	for _, e := range entries {
-		name := strings.TrimSuffix(strings.TrimPrefix(e.Name(), tempPrefix), tempSuffix)
-		if name == "" || e.Name() != tempPrefix+name+tempSuffix || !e.Type().IsRegular() {
-			continue
-		}
-		gone, err := removeLeftover(filepath.Join(dir, e.Name()))
-		if gone {
-			removed(e.Name())
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
 }
 
 // SyncDir writes the entries of a directory to the disk.
@@ -113,7 +89,7 @@ func SyncDir(path string) error {
 func lock(temp string) (*os.File, error) {
 	for {
 		// Without O_NONBLOCK, Go makes four more system calls to set it.
-		f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
+		f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR|syscall.O_NONBLOCK, tempMode)
 		if errors.Is(err, fs.ErrExist) {
 			f, err = reopen(temp)
 			if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +99,7 @@ func lock(temp string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = Flock(f, syscall.LOCK_EX)
+		err = flock(f, syscall.LOCK_EX)
 		inPlace, size := false, int64(0)
 		if err == nil {
 			inPlace, size, err = IsAt(f, temp)
@@ -146,7 +122,7 @@ func lock(temp string) (*os.File, error) {
 func reopen(temp string) (*os.File, error) {
 	stat, err := os.Lstat(temp)
 	if err != nil {
-		return nil, AsNotExist(err)
+		return nil, err
 	}
 	if !ownFile(stat) {
 		if err := os.Remove(temp); err != nil {
@@ -181,14 +157,14 @@ func IsAt(f *os.File, path string) (is bool, size int64, err error) {
 		return false, 0, err
 	}
 	there, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if missing(err) {
 		return false, 0, nil
 	}
 	return err == nil && os.SameFile(open, there), open.Size(), err
 }
 
-// Flock is flock(2), repeated on EINTR.
-func Flock(f *os.File, how int) error {
+// flock is flock(2), repeated on EINTR.
+func flock(f *os.File, how int) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), how)
 		if err == nil {
@@ -203,6 +179,11 @@ func Flock(f *os.File, how int) error {
 // A temporary file's name begins with a dot; the name of a final file must not. The suffix marks the files that
 // this package creates, because Sweep removes every file with that suffix that has no running writer.
 const tempPrefix, tempSuffix = ".", ".devinfo"
+
+func isTemporary(e fs.DirEntry) bool {
+	name := strings.TrimSuffix(strings.TrimPrefix(e.Name(), tempPrefix), tempSuffix)
+	return name != "" && e.Name() == tempPrefix+name+tempSuffix && e.Type().IsRegular()
+}
 
 // temporary returns the name of the temporary file. In place of the end of a long name it has a hash.
 func temporary(name string) string {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 func must(t testing.TB, err error) {
@@ -169,6 +169,7 @@ func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
 func TestOwnerRepairsDirectoriesOfMode000(t *testing.T) {
 	if dir := os.Getenv(childKey); dir != "" {
 		d := store.Open(dir + "/k8s/cni")
+		must(t, d.Make())
 		must(t, d.Write("net1", []byte("x")))
 		expect(t, d, "net1", "x")
 		return

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 func TestReadOfMissingFileOrDirectoryIsErrNotExist(t *testing.T) {

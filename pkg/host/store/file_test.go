@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -12,43 +14,55 @@ import (
 	"testing"
 	"time"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 )
 
-func TestWriteAndMakeCreateAndRepairDirectoriesWhateverTheUmask(t *testing.T) {
-	for what, act := range map[string]func(*store.Dir) error{
-		"Write": func(d *store.Dir) error { return d.Write("net1", nil) }, "Make": (*store.Dir).Make,
-	} {
-		for _, umask := range []int{0, 0o022, 0o077} {
+func TestNewDirectoriesAndFilesHaveTheirModesWhateverTheUmask(t *testing.T) {
+	for _, umask := range []int{0, 0o022, 0o077} {
+		for what, c := range map[string]struct {
+			in        func(string) *store.Dir
+			dir, file fs.FileMode
+		}{"open": {store.Open, 0o755, 0o644}, "private": {store.Private, 0o700, 0o600}, "durable": {store.Durable, 0o700, 0o600}} {
 			top := t.TempDir()
-			d := store.Open(top + "/k8s/devinfo/cni")
-			for range 2 { // first the directories are missing, then they have mode 000
-				old := syscall.Umask(umask)
-				err := act(d)
-				syscall.Umask(old)
-				must(t, err)
-				if what == "Write" && mode(t, d.Path("net1")) != 0o644 {
-					t.Errorf("umask %03o: the file has mode %o", umask, mode(t, d.Path("net1")))
-				}
-				for dir := d.Path(""); dir != top; dir = filepath.Dir(dir) {
-					if got := mode(t, dir); got != 0o755 {
-						t.Errorf("%s, umask %03o: %s has mode %o", what, umask, dir, got)
-					}
-					must(t, os.Chmod(dir, 0))
+			d, made := c.in(top+"/a/written"), c.in(top+"/b/made")
+			old := syscall.Umask(umask)
+			err := errors.Join(d.Write("net1", nil), made.Make())
+			syscall.Umask(old)
+			must(t, err)
+			for path, want := range map[string]fs.FileMode{
+				"/a": 0o755, "/a/written": c.dir, "/a/written/net1": c.file, "/b": 0o755, "/b/made": c.dir,
+			} {
+				if got := mode(t, top+path); got != want {
+					t.Errorf("%s, umask %03o: %s has mode %o, want %o", what, umask, path, got, want)
 				}
 			}
-			must(t, act(d)) // makes the directories removable at the end of the test
 		}
 	}
 }
 
-func TestWriteKeepsDirectoryModesExcept000(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o700))
-	must(t, store.Open(dir).Write("net1", nil))
-	if got := mode(t, dir); got != 0o700 {
-		t.Errorf("got %o", got)
+// Only Make changes the mode of an existing directory, and only if that is 000.
+func TestMakeRepairsDirectoriesOfMode000(t *testing.T) {
+	top := t.TempDir()
+	d := store.Open(top + "/k8s/cni")
+	must(t, d.Make())
+	modes := func(parent, dir fs.FileMode) {
+		t.Helper()
+		if p, c := mode(t, top+"/k8s"), mode(t, d.Path("")); p != parent || c != dir {
+			t.Errorf("the modes are %o and %o, want %o and %o", p, c, parent, dir)
+		}
 	}
+	must(t, os.Chmod(top+"/k8s", 0o710))
+	must(t, os.Chmod(d.Path(""), 0o700))
+	must(t, errors.Join(d.Write("net1", nil), d.Make()))
+	modes(0o710, 0o700)
+	must(t, os.Chmod(d.Path(""), 0))
+	must(t, os.Chmod(top+"/k8s", 0))
+	if os.Getuid() == 0 {
+		must(t, d.Write("net1", nil))
+		modes(0, 0)
+	}
+	must(t, d.Make())
+	modes(0o755, 0o755)
 }
 
 func TestWriteBelowAFileFailsAndNamesIt(t *testing.T) {

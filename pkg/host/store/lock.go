@@ -1,4 +1,4 @@
-package safefile
+package store
 
 import (
 	"context"
@@ -11,9 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"devinfo-cni.io/devinfo/atomicfile"
-	"devinfo-cni.io/devinfo/store"
 )
 
 const tryLock = syscall.LOCK_EX | syscall.LOCK_NB
@@ -49,8 +46,8 @@ func (e *BusyError) Unwrap() error { return e.Cause }
 
 // Lock opens path for reading and takes an exclusive flock on it. It returns nil if the file does not exist. The
 // locked file is at path when Lock returns. The error is a [*BusyError] after the limit or the end of the context, and
-// [atomicfile.ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the file keeps the lock
-// after the caller's death.
+// [ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the file keeps the lock after
+// the caller's death.
 func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
 	var f *os.File
 	err := await(ctx, path, limit, longestPause, func() (err error) {
@@ -62,7 +59,7 @@ func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, erro
 
 func lockAt(path string) (*os.File, error) {
 	for {
-		f, err := atomicfile.Open(path)
+		f, err := open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
@@ -70,8 +67,8 @@ func lockAt(path string) (*os.File, error) {
 			return nil, err
 		}
 		current := false
-		if err = atomicfile.Flock(f, tryLock); err == nil {
-			if current, _, err = atomicfile.IsAt(f, path); current {
+		if err = flock(f, tryLock); err == nil {
+			if current, _, err = IsAt(f, path); current {
 				return f, nil
 			}
 		}
@@ -106,47 +103,39 @@ func Unlock(f *os.File) {
 	}
 }
 
+// Alone calls f while it holds the lock of the directory, which must exist. If the lock stays busy until the
+// limit, it returns a [*BusyError]. It locks the directory itself, so it creates no lock file.
+func (d *Dir) Alone(limit time.Duration, f func() error) error {
+	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without O_NONBLOCK, package os needs four more system calls
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // also unlocks the directory
+	if err := await(context.Background(), d.path, limit, shortPause, func() error { return flock(dir, tryLock) }); err != nil {
+		return err
+	}
+	return f()
+}
+
 // ErrNFS is the error of [Lockable] for a directory on NFS.
 var ErrNFS = errors.New("is on NFS, which does not support these locks")
 
 // Lockable returns an error if a directory, or its nearest existing ancestor, is on NFS. On NFS, flock(2) needs
-// files that are open for writing, but [Lock] and [Dir.Alone] open files and directories for reading. statfs
-// is syscall.Statfs.
-func Lockable(dir string, statfs func(string, *syscall.Statfs_t) error) error {
-	const nfs = 0x6969
-	dir, on, err := disk(dir, statfs)
-	if err == nil && on.Type == nfs {
-		return fmt.Errorf("%s: %w", dir, ErrNFS)
-	}
-	return err
-}
-
-// mostFiles is more than the number of files and directories that an ADD creates in the state directory: the entry, its
-// temporary file, libcni's cache, and a directory and a link for each of up to six leases. A claim of a few devices
-// creates fewer.
-const mostFiles = 32
-
-// Writable returns an error unless the files of an ADD or a claim can be written in the directory, or in its nearest
-// existing ancestor. It changes nothing. Some file systems, such as Btrfs, have no limit on files and report none.
-func (d *Dir) Writable() error {
-	if err := store.Open(d.path).Writable(); err != nil {
+// files that are open for writing, but [Lock] and [Dir.Alone] open files and directories for reading.
+func Lockable(dir string) error {
+	dir, on, err := disk(dir)
+	if err != nil {
 		return err
 	}
-	dir, on, err := disk(d.path, syscall.Statfs)
-	if err == nil && (on.Files > 0 && on.Ffree < mostFiles || on.Blocks > 0 && on.Bfree < mostFiles) {
-		return fmt.Errorf("%s: no room for %d files (%d inodes and %d blocks are free): %w", dir, mostFiles, on.Ffree, on.Bfree, syscall.ENOSPC)
-	}
-	return err
+	return lockable(dir, on)
 }
 
-// disk returns the nearest existing ancestor of a directory, and its file system.
-func disk(dir string, statfs func(string, *syscall.Statfs_t) error) (_ string, on syscall.Statfs_t, err error) {
-	err = statfs(dir, &on)
-	for errors.Is(atomicfile.AsNotExist(err), fs.ErrNotExist) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
-		err = statfs(dir, &on)
+func lockable(dir string, on syscall.Statfs_t) error {
+	const nfs = 0x6969
+	if on.Type == nfs {
+		return fmt.Errorf("%s: %w", dir, ErrNFS)
 	}
-	return dir, on, err
+	return nil
 }
 
 // await calls try until it gets the lock. longest is the maximum pause between two attempts.

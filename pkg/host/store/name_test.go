@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"devinfo-cni.io/devinfo/store"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 func TestEveryMethodFailsForRelativeDirectory(t *testing.T) {
