@@ -3,10 +3,10 @@
 // network-status annotation. The format is the Device Information Specification 1.1.0 of the Network Plumbing
 // Working Group. Section numbers in this package refer to it.
 //
-// A consumer calls [ReadFile]. A writer calls [Parse] on the existing content, [Merge] with its own facts, and
-// [Info.Encode]. This keeps unknown keys byte for byte. It also keeps known keys whose value has the wrong JSON
-// type; only [Info.Validate] reports them.
+// A consumer calls [ReadFile]. A writer calls ReadFile, [Merge] with its own facts, and [WriteFile]. This keeps unknown
+// keys byte for byte. [Parse], Merge and [Info.Encode] also keep known keys whose value has the wrong JSON type; only
+// [Info.Validate] reports them.
 //
-// The package imports only the standard library and does not write files; package devinfo/store does. Of the
-// network-status annotation it reads only the device-info map (section 6.1).
+// The package imports only the standard library. Of the network-status annotation it reads only the device-info map
+// (section 6.1).
 package devinfo

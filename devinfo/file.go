@@ -1,9 +1,12 @@
 package devinfo
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -41,6 +44,8 @@ func ReadFile(path string) (*Info, error) {
 	return info, nil
 }
 
+var errTooLarge = errors.New("device-info has more than 1 MiB")
+
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
 	if err != nil {
@@ -56,7 +61,101 @@ func readFile(path string) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
 	if len(data) > maxSize {
-		return nil, fmt.Errorf("%s: device-info has more than 1 MiB", path)
+		return nil, fmt.Errorf("%s: %w", path, errTooLarge)
 	}
 	return data, err
+}
+
+// WriteFile validates device information and writes it to the file at path (section 4), with mode 0644 whatever the umask.
+// If info has no version, the file gets [SpecVersion], or if its version is older than one of its keys. A CNI plugin does
+// this in ADD, and calls [RemoveFile] in DEL. A device plugin names the file by [DevicePluginFile].
+//
+// The error is an [*InvalidError] if info breaks the specification; the file is unchanged then, as after any error.
+// Readers see either the old or the new content. WriteFile creates missing directories with mode 0755, and leaves existing
+// ones as they are. It replaces a symbolic link at path, but not a directory.
+//
+// Another program may have written the file before, such as Multus, which copies that of the device plugin. To keep what it
+// says, read it and [Merge].
+func WriteFile(path string, info *Info) error {
+	complete := new(Info)
+	if info != nil {
+		complete = info.Clone()
+	}
+	complete.completeVersion()
+	if bad := complete.Validate().Errors(); len(bad) > 0 {
+		return &InvalidError{Path: path, Violations: bad}
+	}
+	data := complete.Encode()
+	if len(data) > maxSize {
+		return fmt.Errorf("%s: %w", path, errTooLarge)
+	}
+	if err := makeDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	for tries := 1; ; tries++ {
+		err := replace(path, data)
+		if tries == maxTries || !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+}
+
+// maxTries is a limit for the case that the devinfo plugin's garbage collection removes a temporary file, because it takes
+// the writer for dead.
+const maxTries = 10
+
+func replace(path string, data []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), ".*.devinfo") // the name tells garbage collection what it is
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(data)
+	if err == nil {
+		err = temp.Chmod(0o644)
+	}
+	if err = errors.Join(err, temp.Close()); err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(temp.Name()) // the first error matters
+	}
+	return err
+}
+
+// makeDir creates a directory and its missing parents, whatever the umask.
+func makeDir(path string) error {
+	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
+		return fmt.Errorf("%s: not a directory", path)
+	} else if err == nil {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := makeDir(parent); err != nil {
+			return err
+		}
+	}
+	const mode = 0o755
+	err := os.Mkdir(path, mode)
+	if err == nil {
+		err = os.Chmod(path, mode)
+	} else if errors.Is(err, fs.ErrExist) { // another process has created it meanwhile
+		err = nil
+	}
+	return err
+}
+
+// RemoveFile removes the device-info file at path, or a symbolic link there. A missing file is not an error, because DEL
+// may be repeated. A directory stays, which is one.
+func RemoveFile(path string) error {
+	stat, err := os.Lstat(path)
+	if err == nil && stat.IsDir() {
+		return fmt.Errorf("%s: is a directory: remove it, if nobody needs it", path)
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

@@ -19,7 +19,7 @@ const maxSize = 1 << 20
 // fails with a [*VersionError] if the major version (section 3.1.2) is not 1.
 func Parse(data []byte) (*Info, error) {
 	if len(data) > maxSize {
-		return nil, errors.New("device-info has more than 1 MiB")
+		return nil, errTooLarge
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {
@@ -30,16 +30,13 @@ func Parse(data []byte) (*Info, error) {
 	}
 	members, levels := shape(data)
 	if members > len(object) {
-		return nil, errors.New("device-info has a duplicate key: readers differ in which value they use")
+		return nil, errDuplicate
 	}
 	if levels > mostLevels {
 		return nil, fmt.Errorf("device-info has more than %d levels", mostLevels)
 	}
 	i := new(Info)
 	i.table().read(object)
-	if i.Memif != nil && i.Memif.Mode == punt {
-		i.Memif.Mode = injectPunt
-	}
 	if foreignMajor(i.Version) {
 		return nil, &VersionError{i.Version}
 	}
@@ -73,18 +70,31 @@ func (t *table) read(object map[string]json.RawMessage) {
 // read returns false if raw has the wrong JSON type, or is a map with a duplicate key.
 func (f field) read(raw json.RawMessage) bool {
 	if f.value != nil {
-		return json.Unmarshal(raw, f.value) == nil
+		err := json.Unmarshal(raw, f.value)
+		if known, ok := f.synonyms[*f.value]; ok {
+			*f.value = known
+		}
+		return err == nil
 	}
-	var object map[string]json.RawMessage
-	if json.Unmarshal(raw, &object) != nil {
-		return false
-	}
-	if members, _ := shape(raw); members > len(object) {
+	object, err := members(raw)
+	if err != nil {
 		return false
 	}
 	f.sub(true).read(object)
 	return true
 }
+
+func members(text []byte) (object map[string]json.RawMessage, err error) {
+	if err := json.Unmarshal(text, &object); err != nil {
+		return nil, err
+	}
+	if n, _ := shape(text); n > len(object) {
+		return nil, errDuplicate
+	}
+	return object, nil
+}
+
+var errDuplicate = errors.New("device-info has a duplicate key: readers differ in which value they use")
 
 // Encode returns the content of a device-info file (section 4): one JSON object, indented by two spaces, with a
 // newline at the end. Known keys come first, in the specification's order. The keys of Extra follow, sorted,

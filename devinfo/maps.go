@@ -78,15 +78,36 @@ type Memif struct {
 	malformed map[string]json.RawMessage
 }
 
-// punt is the spelling of "inject-punt" in network-attachment-definition-client.
-const punt, injectPunt = "punt", "inject-punt"
-
 func (m *Memif) table() *table {
 	return &table{&m.Extra, &m.malformed, []field{
 		{key: "role", section: "3.1.6.1", required: true, value: &m.Role, check: oneOf("master", "slave"), pick: existingDeclaredFound},
 		{key: "path", section: "3.1.6.2", required: true, value: &m.Path, check: isPath, pick: declaredExistingFound},
-		{key: "mode", section: "3.1.6.3", required: true, value: &m.Mode, check: oneOf("ethernet", "ip", injectPunt), pick: existingDeclaredFound},
+		{key: "mode", section: "3.1.6.3", required: true, value: &m.Mode, check: oneOf("ethernet", "ip", "inject-punt"), pick: existingDeclaredFound,
+			synonyms: map[string]string{"punt": "inject-punt"}},
 	}}
+}
+
+// MarshalJSON returns the map as [Info.Encode] writes it.
+func (p PCI) MarshalJSON() ([]byte, error)       { return p.table().encode(""), nil }
+func (v VDPA) MarshalJSON() ([]byte, error)      { return v.table().encode(""), nil }
+func (v VhostUser) MarshalJSON() ([]byte, error) { return v.table().encode(""), nil }
+func (m Memif) MarshalJSON() ([]byte, error)     { return m.table().encode(""), nil }
+
+// UnmarshalJSON reads the map as [Parse] does. JSON null leaves it unchanged, as usual in encoding/json.
+func (p *PCI) UnmarshalJSON(text []byte) error       { return readMap(p, (*PCI).table, text) }
+func (v *VDPA) UnmarshalJSON(text []byte) error      { return readMap(v, (*VDPA).table, text) }
+func (v *VhostUser) UnmarshalJSON(text []byte) error { return readMap(v, (*VhostUser).table, text) }
+func (m *Memif) UnmarshalJSON(text []byte) error     { return readMap(m, (*Memif).table, text) }
+
+func readMap[T any](to *T, describe func(*T) *table, text []byte) error {
+	object, err := members(text)
+	if err != nil || object == nil {
+		return err
+	}
+	read := new(T)
+	describe(read).read(object)
+	*to = *read
+	return nil
 }
 
 // A table describes one JSON object of the format: the whole Info or one of its maps. It points into that
@@ -105,6 +126,8 @@ type field struct {
 	value *string // nil for a map
 	check check
 	pick  pick // nil = declared, else found, else existing
+
+	synonyms map[string]string // other spellings of values; network-attachment-definition-client writes "punt"
 
 	sub func(create bool) *table // nil for a string; returns nil if the map is absent and create is false
 }

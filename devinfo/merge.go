@@ -39,11 +39,17 @@ func Merge(existing, found, declared *Info) *Info {
 		}
 	}
 	t.dropLikes()
-	hasRepresentor := out.PCI != nil && out.PCI.Representor != "" || out.VDPA != nil && out.VDPA.Representor != ""
-	if v, ok := parseVersion(out.Version); ok && hasRepresentor && compareWithSpec(v) < 0 {
-		out.Version = SpecVersion
-	}
+	out.completeVersion()
 	return out
+}
+
+// completeVersion sets a missing version, and raises one that is older than a key.
+func (i *Info) completeVersion() {
+	hasRepresentor := i.PCI != nil && i.PCI.Representor != "" || i.VDPA != nil && i.VDPA.Representor != ""
+	v, ok := parseVersion(i.Version)
+	if _, malformed := i.malformed["version"]; i.Version == "" && !malformed || ok && hasRepresentor && compareWithSpec(v) < 0 {
+		i.Version = SpecVersion
+	}
 }
 
 // merge applies the strings and unknown keys of two layers to t. A layer may be nil.

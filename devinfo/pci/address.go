@@ -1,5 +1,4 @@
-// Package pci parses, prints and compares addresses of PCI functions, such as "0000:3b:00.2". Package sysfs
-// reads the facts about a function.
+// Package pci parses, prints and compares addresses of PCI functions, such as "0000:3b:00.2".
 package pci
 
 import (

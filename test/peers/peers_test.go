@@ -23,7 +23,6 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/host/store"
 )
 
 // FuzzReaders checks that Multus and KubeVirt, which use these types, read the same device as devinfo: from any text
@@ -104,10 +103,10 @@ func TestMultusCopiesFileOfDriver(t *testing.T) {
 	}
 	written, err := os.ReadFile("testdata/device-of-claim.json")
 	must(t, err)
-	must(t, store.Open(devinfo.DevicePluginDir).Write(devinfo.DevicePluginFile(resource, id), written))
-	must(t, nadutils.CopyDeviceInfoForCNIFromDP(network, resource, id))
 	info, err := devinfo.Parse(written)
 	must(t, err)
+	must(t, devinfo.WriteFile(filepath.Join(devinfo.DevicePluginDir, devinfo.DevicePluginFile(resource, id)), info))
+	must(t, nadutils.CopyDeviceInfoForCNIFromDP(network, resource, id))
 	got, err := nadutils.LoadDeviceInfoFromCNI(network)
 	if want := lookalike(info); err != nil || !reflect.DeepEqual(*got, want) {
 		t.Errorf("read %+v (%v), want %+v", got, err, want)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -133,6 +134,37 @@ func TestConcurrentWriteRemoveAndSweepSucceed(t *testing.T) {
 	}
 	all.Wait()
 	expectEntries(t, d.Path(""), "own0", "own1", "own2", "own3")
+}
+
+// The library's writers have no lock, so Sweep takes them for dead. They try again.
+func TestSweepMakesNoWriterOfTheLibraryFail(t *testing.T) {
+	d := store.Open(t.TempDir())
+	info := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.2"}}
+	stop := make(chan struct{})
+	var sweeps sync.WaitGroup
+	sweeps.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := d.Sweep(func(string) {}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	for range 300 {
+		must(t, devinfo.WriteFile(d.Path("net1"), info))
+		if _, err := d.Info("net1"); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	sweeps.Wait()
+	put(t, d.Path(".4711.devinfo"), "half") // of a killed writer
+	must(t, d.Sweep(func(string) {}))
+	expectEntries(t, d.Path(""), "net1")
 }
 
 func TestWriteWaitsOnlyForWriterOfSameName(t *testing.T) {

@@ -70,7 +70,8 @@ func removeLeftover(temp string) (removed bool, err error) {
 	if inPlace {
 		err = os.Remove(temp)
 	}
-	return err == nil && inPlace, err
+	// A writer without a lock, as [devinfo.WriteFile] is, may have renamed its file meanwhile.
+	return err == nil && inPlace, UnlessGone(err)
 }
 
 // SyncDir writes the entries of a directory to the disk.

@@ -1,0 +1,181 @@
+package devinfo_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"devinfo-cni.io/devinfo"
+)
+
+func vf() *devinfo.Info {
+	return &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.2"}}
+}
+
+// What one line writes, ReadFile reads.
+func TestWriteFileCompletesTheVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "devinfo/cni/net1")
+	for version, want := range map[string]string{"": devinfo.SpecVersion, "1.0.0": "1.0.0", "1.2.0": "1.2.0"} {
+		info := vf()
+		info.Version = version
+		must(t, devinfo.WriteFile(path, info))
+		got, err := devinfo.ReadFile(path)
+		must(t, err)
+		if info.Version != version || got.Version != want || got.PCI.Address != info.PCI.Address {
+			t.Errorf("version %q: the file has %q, and info %q", version, got.Version, info.Version)
+		}
+	}
+	older := vf()
+	older.Version, older.PCI.Representor = "1.0.0", "eth5"
+	must(t, devinfo.WriteFile(path, older))
+	if got, err := devinfo.ReadFile(path); err != nil || got.Version != "1.1.0" {
+		t.Errorf("with a key of 1.1.0: %v, %v", got, err)
+	}
+}
+
+func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "net1")
+	must(t, devinfo.WriteFile(path, vf()))
+	before, err := os.ReadFile(path)
+	must(t, err)
+	malformed, huge := parse(t, `{"type": "pci", "version": 1, "pci": {"pci-address": "0000:3b:00.2"}}`), vf()
+	huge.Extra = raws{"x": json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}
+	for want, info := range map[string]*devinfo.Info{
+		"$.type: missing":        nil,
+		"$.pci: missing":         {Type: devinfo.TypePCI},
+		"must be a PCI address":  {Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "3b:00.2"}},
+		"must be a version 1.x":  {Type: devinfo.TypePCI, Version: "2.0.0", PCI: vf().PCI},
+		"must be a version MAJO": {Type: devinfo.TypePCI, Version: "1.1", PCI: vf().PCI},
+		"$.version: 1: must be":  malformed,
+		"more than 1 MiB":        huge,
+	} {
+		err := devinfo.WriteFile(path, info)
+		if err == nil || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), want) ||
+			errors.As(err, new(*devinfo.InvalidError)) == (info == huge) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
+	if write, remove := devinfo.WriteFile(filepath.Join(dir, "dir"), vf()), devinfo.RemoveFile(filepath.Join(dir, "dir")); write == nil || remove == nil {
+		t.Errorf("a directory: %v, %v", write, remove)
+	}
+	if err := devinfo.WriteFile(filepath.Join(path, "net2"), vf()); err == nil {
+		t.Error("a file is no directory")
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != string(before) {
+		t.Errorf("the file has now %s, %v", now, err)
+	}
+	if names := listed(t, dir); !slices.Equal(names, []string{"dir", "net1"}) {
+		t.Errorf("left: %q", names)
+	}
+}
+
+func TestWriteFileSetsTheModesOfWhatItCreates(t *testing.T) {
+	top := t.TempDir()
+	must(t, os.Chmod(top, 0o711))
+	path := filepath.Join(top, "a/b/net1")
+	must(t, devinfo.WriteFile(path, vf()))
+	must(t, os.Chmod(filepath.Join(top, "a"), 0o700))
+	must(t, devinfo.WriteFile(path, vf()))
+	for of, want := range map[string]fs.FileMode{"": 0o711, "a": 0o700, "a/b": 0o755, "a/b/net1": 0o644} {
+		stat, err := os.Stat(filepath.Join(top, of))
+		must(t, err)
+		if got := stat.Mode().Perm(); got != want {
+			t.Errorf("%q has mode %o, want %o", of, got, want)
+		}
+	}
+}
+
+func TestWriteFileReplacesALink(t *testing.T) {
+	dir := t.TempDir()
+	victim := write(t, "victim")
+	must(t, os.Symlink(victim, filepath.Join(dir, "net1")))
+	must(t, devinfo.WriteFile(filepath.Join(dir, "net1"), vf()))
+	if text, err := os.ReadFile(victim); string(text) != "victim" || err != nil {
+		t.Errorf("got %s, %v", text, err)
+	}
+	must(t, os.Remove(filepath.Join(dir, "net1")))
+	must(t, os.Symlink(victim, filepath.Join(dir, "net1")))
+	must(t, devinfo.RemoveFile(filepath.Join(dir, "net1")))
+	must(t, devinfo.RemoveFile(filepath.Join(dir, "net1")))
+	must(t, devinfo.RemoveFile(filepath.Join(dir, "none/net1")))
+	if names := listed(t, dir); len(names) != 0 {
+		t.Errorf("left: %q", names)
+	}
+	if text, err := os.ReadFile(victim); string(text) != "victim" || err != nil {
+		t.Errorf("got %s, %v", text, err)
+	}
+}
+
+func TestConcurrentWritersLeaveOneWholeFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "net1")
+	var writers sync.WaitGroup
+	for range 4 {
+		writers.Go(func() {
+			for range 50 {
+				if err := devinfo.WriteFile(path, vf()); err != nil {
+					t.Error(err)
+				}
+				if _, err := devinfo.ReadFile(path); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	if names := listed(t, dir); !slices.Equal(names, []string{"net1"}) {
+		t.Errorf("left: %q", names)
+	}
+}
+
+func listed(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// A program that keeps one map of device information in a JSON text of its own gets the specification's keys.
+func TestMapsAloneAreJSON(t *testing.T) {
+	for text, device := range map[string]devinfo.Device{
+		`{"pci-address":"0000:3b:00.2","x":[1]}`:                           &devinfo.PCI{Address: "0000:3b:00.2", Extra: raws{"x": json.RawMessage("[1]")}},
+		`{"parent-device":"vdpa0","driver":"vhost","path":"/dev/vhost-0"}`: &devinfo.VDPA{ParentDevice: "vdpa0", Driver: "vhost", Path: "/dev/vhost-0"},
+		`{"mode":"client","path":"/a"}`:                                    &devinfo.VhostUser{Mode: "client", Path: "/a"},
+		`{"role":"slave","path":"/a","mode":"inject-punt"}`:                &devinfo.Memif{Role: "slave", Path: "/a", Mode: "inject-punt"},
+	} {
+		for _, v := range []any{device, reflect.ValueOf(device).Elem().Interface()} {
+			if got, err := json.Marshal(v); string(got) != text || err != nil {
+				t.Errorf("%T: got %s, %v, want %s", v, got, err, text)
+			}
+		}
+		read := reflect.New(reflect.TypeOf(device).Elem()).Interface()
+		if err := json.Unmarshal([]byte(text), read); err != nil || !reflect.DeepEqual(read, device) {
+			t.Errorf("%s: read %+v, %v", text, read, err)
+		}
+		if err := json.Unmarshal([]byte("null"), read); err != nil || !reflect.DeepEqual(read, device) {
+			t.Errorf("null: read %+v, %v", read, err)
+		}
+		for _, bad := range []string{"[]", `"x"`, `{"path":"/a","path":"/b"}`} {
+			if err := json.Unmarshal([]byte(bad), read); err == nil {
+				t.Errorf("%T: %s was read", read, bad)
+			}
+		}
+	}
+	m := new(devinfo.Memif)
+	must(t, json.Unmarshal([]byte(`{"mode":"punt"}`), m))
+	if m.Mode != "inject-punt" {
+		t.Errorf("got %q", m.Mode)
+	}
+}
