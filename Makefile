@@ -20,10 +20,10 @@ SHELL := bash
 
 # The library is a separate module, so ./... does not include it.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
-# Separate modules with tests, because the programs do not need their dependencies. PROJECTS import other
-# projects: Multus, the scheduler, KubeVirt, Helm, Prometheus, a registry.
-MODULES := test/peers test/schema
-PROJECTS := test/peers/multus test/scheduler test/kubevirt test/deploy deploy/pack
+# Folders of separate modules with tests, because the programs do not need their dependencies. PROJECTS import other
+# projects: Multus, KubeVirt, Helm, Prometheus, a registry.
+MODULES := test/peers
+PROJECTS := test/peers/multus test/kubevirt test/deploy deploy/pack
 
 # Programs, tests, and programs that tests build have the same flags, so that shared packages are compiled once.
 # grpcnotrace: gRPC's traces, which we do not use, import html/template. It may call any method of any type, so
@@ -57,7 +57,7 @@ demo: ## show the plugin at work on a NIC and on other devices
 	@$(BIN)/demo -bin $(BIN)
 
 test: build deps-peers ## run the tests; DEVINFO_NETNS=must: fail without namespaces
-	@{ $(GO_TEST) $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; $(GO_TEST) ./... || true); done; } | go run ./test/report
+	@{ $(GO_TEST) $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; $(GO_TEST) . || true); done; } | go run ./test/report
 
 test-projects: build ## test with Multus, the scheduler, KubeVirt, Helm, Prometheus
 	@for module in $(PROJECTS); do (cd $$module; $(GO_TEST) ./... || true); done | go run ./test/report
@@ -71,8 +71,7 @@ lint: ## check code, scripts, modules, known vulnerabilities
 
 bench: build ## compare with other plugins; FORMER=file: also an older build
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@cd test/peers && $(GO_BUILD) -o $(BIN)/ tool
-	@cd test/peers/multus && $(GO_BUILD) -o $(BIN)/bench/ tool
+	@cd test/peers && $(GO_BUILD) -o $(BIN)/ $(PEERS) && $(GO_BUILD) -o $(BIN)/bench/ $(MULTUS)
 	@$(BIN)/bench/bench -bin $(BIN) -former '$(FORMER)'
 
 # Without KUBECONFIG the program E2E_CLUSTER creates the cluster.

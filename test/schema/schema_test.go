@@ -1,5 +1,5 @@
 // Package schema_test compares docs/schema with the parsers of the formats: a schema and its parser must accept the
-// same texts. It is a separate module because only this test needs the validator.
+// same texts.
 package schema_test
 
 import (

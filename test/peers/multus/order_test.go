@@ -1,5 +1,4 @@
-// Package multus_test checks the description of Multus in docs/injection.md. The module also builds Multus' executable
-// for other tests.
+// Package multus_test checks the description of Multus in docs/injection.md.
 package multus_test
 
 import (
