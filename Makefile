@@ -20,10 +20,8 @@ SHELL := bash
 
 # The library is a separate module, so ./... does not include it.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
-# Folders of separate modules with tests, because the programs do not need their dependencies. PROJECTS import other
-# projects: Multus, KubeVirt, Helm, Prometheus, a registry.
-MODULES := test/peers
-PROJECTS := test/peers/multus test/kubevirt test/deploy deploy/pack
+# Modules of their own, whose go.mod says why: tests with other projects' code, and the program that builds images.
+PROJECTS := test/kubevirt test/deploy deploy/pack
 
 # Programs, tests, and programs that tests build have the same flags, so that shared packages are compiled once.
 # grpcnotrace: gRPC's traces, which we do not use, import html/template. It may call any method of any type, so
@@ -53,13 +51,13 @@ build: ## build the programs into bin/, static and stripped
 # With an empty build cache, building all programs would take five times as long.
 demo: ## show the plugin at work on a NIC and on other devices
 	@$(GO_BUILD) -o $(BIN)/ ./cmd/devinfo ./test/demo
-	@cd test/peers && $(GO_BUILD) -o $(BIN)/ github.com/containernetworking/cni/cnitool github.com/containernetworking/plugins/plugins/main/macvlan
+	@$(GO_BUILD) -o $(BIN)/ github.com/containernetworking/cni/cnitool github.com/containernetworking/plugins/plugins/main/macvlan
 	@$(BIN)/demo -bin $(BIN)
 
 test: build deps-peers ## run the tests; DEVINFO_NETNS=must: fail without namespaces
-	@{ $(GO_TEST) $(PACKAGES) || true; for module in $(MODULES); do (cd $$module; $(GO_TEST) . || true); done; } | go run ./test/report
+	@$(GO_TEST) $(PACKAGES) | go run ./test/report
 
-test-projects: build ## test with Multus, the scheduler, KubeVirt, Helm, Prometheus
+test-projects: build ## test with KubeVirt, Helm, Prometheus, a registry
 	@for module in $(PROJECTS); do (cd $$module; $(GO_TEST) ./... || true); done | go run ./test/report
 
 test-crash: deps-peers ## kill at every system call; CRASH=sample SEED=1: at some
@@ -67,11 +65,12 @@ test-crash: deps-peers ## kill at every system call; CRASH=sample SEED=1: at som
 
 lint: export GOGC := 400
 lint: ## check code, scripts, modules, known vulnerabilities
-	test/lint/run '$(PACKAGES)' '$(MODULES) $(PROJECTS)' '$(VULNDB)'
+	test/lint/run '$(PACKAGES)' '$(PROJECTS)' '$(VULNDB)'
 
 bench: build ## compare with other plugins; FORMER=file: also an older build
 	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@cd test/peers && $(GO_BUILD) -o $(BIN)/ $(PEERS) && $(GO_BUILD) -o $(BIN)/bench/ $(MULTUS)
+	@$(GO_BUILD) -o $(BIN)/ $(PEERS)
+	@$(GO_BUILD) -o $(BIN)/bench/ $(MULTUS)
 	@$(BIN)/bench/bench -bin $(BIN) -former '$(FORMER)'
 
 # Without KUBECONFIG the program E2E_CLUSTER creates the cluster.

@@ -1,8 +1,8 @@
 # Tests and checks that take long, or need programs that few machines have. The Makefile includes this file.
 
-# Programs of other projects, in the module test/peers.
+# Programs of other projects: the tools of go.mod.
 MULTUS := gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus
-PEERS = $(shell cd test/peers && go list -f '{{.ImportPath}}' tool | grep -v multus)
+PEERS = $(shell go list -f '{{.ImportPath}}' tool | grep -v multus)
 
 ATTACHMENTS := 1000
 WORKERS := 50
@@ -11,7 +11,7 @@ FUZZTIME := 30s
 .PHONY: deps-peers test-load test-soak test-attacker test-fuzz test-arm64 test-schemas bench-driver bench-pods vulnerabilities
 
 deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test and bench
-	cd test/peers && $(GO_BUILD) -o $(BIN)/ $(PEERS)
+	@$(GO_BUILD) -o $(BIN)/ $(PEERS)
 
 test-load: deps-peers ## run ATTACHMENTS (1000) on one node with WORKERS (50), with random kills and GCs; SEED repeats a run
 	@DEVINFO_CRASH_ATTACHMENTS=$(ATTACHMENTS) DEVINFO_CRASH_WORKERS=$(WORKERS) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -run '^TestLoadLosesNoState$$' ./test/crash | go run ./test/report

@@ -1,3 +1,5 @@
+// KubeVirt's own code, which reads our files. KubeVirt 1.9 is built with Kubernetes 1.34; with a newer one its packages
+// do not compile together, so that this is a module.
 module devinfo-cni.io/test/kubevirt
 
 go 1.26.0

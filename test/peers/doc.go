@@ -1,3 +1,3 @@
-// Package peers is a module for the other projects' programs and libraries that the tests use: the reference plugins,
-// cnitool, and Multus' reader of device-info files. The project itself does not depend on their dependencies.
+// Package peers tests with programs and libraries of other projects: the reference plugins, cnitool, Multus, and its
+// reader of device-info files.
 package peers

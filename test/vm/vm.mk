@@ -8,7 +8,7 @@ deps-cluster: deps-containerd ## build a control plane, kubelet, containerd and 
 deps-containerd:
 	@mkdir -p $(BIN)/cluster
 	cd test/vm/containerd && go build -ldflags '-s -w' -tags no_btrfs,no_zfs,no_devmapper,no_tracing -o $(BIN)/cluster/ tool
-	cd test/peers && $(GO_BUILD) -o $(BIN)/cluster/ tool
+	@$(GO_BUILD) -o $(BIN)/cluster/ tool
 	@$(GO_BUILD) -o $(BIN)/cluster/ ./test/vm/onnode
 	@$(GO_BUILD) -o $(BIN)/cluster/sriov ./test/vm/standin
 

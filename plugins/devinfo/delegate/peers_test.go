@@ -78,17 +78,17 @@ func TestLeasesCoverDevicesThatDelegatesRead(t *testing.T) {
 	}
 }
 
-// hostDevice builds host-device of the module test/peers together with testdata/decode.go.txt. Go refuses to add a file to
+// hostDevice builds host-device together with testdata/decode.go.txt. Go refuses to add a file to
 // its module cache, so an overlay shows the module in another directory.
 func hostDevice(t *testing.T, dir string) (program string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}
-	const module, peers = "github.com/containernetworking/plugins", "../../../test/peers"
+	const module, root = "github.com/containernetworking/plugins", "../../.."
 	run := func(args ...string) string {
 		cmd := exec.Command("go", args...)
-		cmd.Dir, cmd.Env = peers, append(os.Environ(), "CGO_ENABLED=0")
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("go %q: %v: %s", args, err, out)
@@ -108,8 +108,8 @@ func hostDevice(t *testing.T, dir string) (program string) {
 	overlay, err := json.Marshal(map[string]any{"Replace": files})
 	difftest.Must(t, err)
 	difftest.Write(t, dir+"/overlay.json", string(overlay), 0o600)
-	difftest.Write(t, dir+"/go.mod", difftest.Read(t, peers+"/go.mod")+"\nreplace "+module+" => "+shown+"\n", 0o600)
-	difftest.Write(t, dir+"/go.sum", difftest.Read(t, peers+"/go.sum"), 0o600)
+	difftest.Write(t, dir+"/go.mod", difftest.Read(t, root+"/go.mod")+"\nreplace "+module+" => "+shown+"\n", 0o600)
+	difftest.Write(t, dir+"/go.sum", difftest.Read(t, root+"/go.sum"), 0o600)
 	run("build", "-buildvcs=false", "-modfile", dir+"/go.mod", "-overlay", dir+"/overlay.json", "-o", dir+"/host-device", module+"/plugins/main/host-device")
 	return dir + "/host-device"
 }

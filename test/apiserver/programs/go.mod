@@ -1,3 +1,5 @@
+// kube-apiserver, etcd, kubelet and controllers for tests. It is a module because k8s.io/kubernetes replaces all modules
+// of Kubernetes by those of its own release.
 module devinfo-cni.io/test/apiserver/programs
 
 go 1.26.0

@@ -1,3 +1,4 @@
+// containerd for the node in QEMU. It is a module because containerd chooses the versions of what it is built with.
 module devinfo-cni.io/test/vm/containerd
 
 go 1.26.8
