@@ -94,7 +94,7 @@ func WriteFile(path string, info *Info) error {
 	}
 	for tries := 1; ; tries++ {
 		err := replace(path, data)
-		if tries == maxTries || !errors.Is(err, fs.ErrNotExist) {
+		if tries == maxTries || !errors.As(err, new(*os.LinkError)) || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func WriteFile(path string, info *Info) error {
 
 // maxTries is a limit for the case that the devinfo plugin's garbage collection removes a temporary file, because it takes
 // the writer for dead.
-const maxTries = 10
+const maxTries = 1000
 
 func replace(path string, data []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".*.devinfo") // the name tells garbage collection what it is

@@ -154,7 +154,7 @@ func TestSweepMakesNoWriterOfTheLibraryFail(t *testing.T) {
 			}
 		}
 	})
-	for range 300 {
+	for range 50 {
 		must(t, devinfo.WriteFile(d.Path("net1"), info))
 		if _, err := d.Info("net1"); err != nil {
 			t.Error(err)
