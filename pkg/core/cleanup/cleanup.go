@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
@@ -52,14 +53,34 @@ func (c *Cleaner) Stale(e *journal.Entry) bool {
 	return err == nil && why != ""
 }
 
-const lockWait = 30 * time.Second // wait for another call of the attachment, or for a delegate whose devinfo was killed
+// Times for which a call waits for another call of the attachment, or for a delegate whose devinfo was killed. Garbage
+// collection waits for each of many attachments, and the next one finds what this one has left.
+const lockWait, collectWait = 30 * time.Second, time.Second
 
 // Lock returns the attachment's journal entry, locked, or nil if the journal has none. A corrupt entry is a
 // [*store.CorruptError] together with a locked entry that has only the key.
+//
+// A delegate that has run for its limit and whose devinfo was killed is ended, because nobody else would end it.
 func (c *Cleaner) Lock(key journal.Key) (*journal.Entry, error) {
-	e, err := c.Journal.Lock(context.Background(), key, lockWait)
-	if errors.As(err, new(*store.BusyError)) {
-		err = failure.New(failure.TryAgain, fmt.Errorf("an earlier call for this attachment is still running: %w", err), "try again; if the error stays, find out why that process hangs")
+	return c.lock(key, lockWait, delegateLimit)
+}
+
+func (c *Cleaner) lock(key journal.Key, wait, limit time.Duration) (*journal.Entry, error) {
+	e, err := c.Journal.Lock(context.Background(), key, 0)
+	busy := new(store.BusyError)
+	if !errors.As(err, &busy) {
+		return e, err
+	}
+	ended, failed := cniexec.EndAbandoned(busy.Holders, within(key), limit)
+	if ended {
+		c.Log.Warn("ended a delegate that hung, because the devinfo that had started it was killed", "attachment", key.String(), "reason", busy.Error())
+	} else if failed != nil {
+		c.Log.Warn("cannot end a delegate that may hang", "attachment", key.String(), "error", failed)
+	}
+	e, err = c.Journal.Lock(context.Background(), key, wait)
+	if errors.As(err, &busy) {
+		err = failure.New(failure.TryAgain, fmt.Errorf("an earlier call for this attachment is still running: %w", err),
+			fmt.Sprintf("try again; a delegate whose devinfo was killed is ended after %v", limit))
 	}
 	return e, err
 }
@@ -67,7 +88,11 @@ func (c *Cleaner) Lock(key journal.Key) (*journal.Entry, error) {
 // LockAnyway is like Lock, for calls that modify the attachment. If the entry is corrupt, it logs a warning and returns
 // an entry with the facts that the leases still show. corrupt is true in that case.
 func (c *Cleaner) LockAnyway(key journal.Key) (e *journal.Entry, corrupt bool, err error) {
-	e, err = c.Lock(key)
+	return c.lockAnyway(key, lockWait)
+}
+
+func (c *Cleaner) lockAnyway(key journal.Key, wait time.Duration) (e *journal.Entry, corrupt bool, err error) {
+	e, err = c.lock(key, wait, delegateLimit)
 	if !errors.As(err, new(*store.CorruptError)) {
 		return e, false, err
 	}
@@ -137,7 +162,7 @@ func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(co
 // read it. judged is the entry that the caller read. If judged is nil, the entry is corrupt, and complete adds
 // what the leases do not show. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
 func (c *Cleaner) Collect(key journal.Key, judged *journal.Entry, complete func(*journal.Entry)) (done bool, err error) {
-	e, corrupt, err := c.LockAnyway(key)
+	e, corrupt, err := c.lockAnyway(key, collectWait)
 	defer e.Unlock()
 	switch {
 	case err != nil || e == nil: // DEL has removed it

@@ -28,6 +28,8 @@ const delegateLimit = 4 * time.Minute // time for one delegate; kubelets and run
 // itself, under another name or inside another plugin, would take the ADD for a killed one and call itself for ever.
 const WithinEnv = "DEVINFO_WITHIN"
 
+func within(k journal.Key) string { return WithinEnv + "=" + k.String() }
+
 // Network returns delegates of an entry as a network, for calls with this network namespace.
 func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns string) (*cniexec.Network, error) {
 	list := &libcni.NetworkConfigList{Name: e.Network, CNIVersion: cmp.Or(e.CNIVersion, "0.1.0")}
@@ -46,7 +48,7 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 	// The delegates inherit the entry's lock, so later calls wait for delegates that outlive this process.
 	exec := &cniexec.Exec{Root: c.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
 	if e.ContainerID != "" { // GC and STATUS do not concern one attachment
-		exec.Env = []string{WithinEnv + "=" + e.Key.String()}
+		exec.Env = []string{within(e.Key)}
 	}
 	return &cniexec.Network{
 		List: list, Runtime: rt, Dirs: filepath.SplitList(c.CNIPath), Exec: exec, Cache: c.Journal.Cache(e.Key),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -99,5 +100,29 @@ func TestLateDelLeavesDeviceOfLaterSandboxAloneWhateverTheClock(t *testing.T) {
 		difftest.Same(t, fmt.Sprintf("the clock moved by %s: network namespace for the first DEL", clock), difftest.Read(t, n.netns), "\n")
 		n.del(second)
 		difftest.Same(t, "network namespace for the second DEL", difftest.Read(t, n.netns), second.Netns+"\n")
+	}
+}
+
+// A delegate hangs in ADD, and its devinfo is killed. DEL ends it after its limit, and then runs the delegate's DEL.
+func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
+	n := newNode(t, 1)
+	e := n.add("c0ffee", "pod", 0, time.Now())
+	locked, err := n.Lock(e.Key)
+	difftest.Must(t, err)
+	hanging := exec.Command("sleep", "3600")
+	hanging.Env, hanging.ExtraFiles = []string{cleanup.WithinEnv + "=" + e.Key.String()}, []*os.File{locked.Locked()}
+	difftest.Must(t, hanging.Start(), locked.Locked().Close()) // the end of devinfo
+	_, err = n.LockWithin(e.Key, 0, time.Hour)
+	difftest.Says(t, err, "still locked by process "+strconv.Itoa(hanging.Process.Pid))
+	again, err := n.LockWithin(e.Key, time.Hour, 0)
+	difftest.Must(t, err)
+	again.Unlock()
+	if err := hanging.Wait(); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("the delegate ended with %v", err)
+	}
+	n.del(e)
+	difftest.Same(t, "network namespace for DEL", difftest.Read(t, n.netns), e.Netns+"\n")
+	if left, err := n.Journal.Get(e.Key); left != nil || err != nil {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

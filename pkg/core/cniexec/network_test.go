@@ -170,6 +170,9 @@ func free(t *testing.T, path string) bool {
 	return err == nil
 }
 
+// mark is in the environment of the plugins, but not of their caller.
+const mark = "CNIEXEC_TEST_ATTACHMENT=net/c0ffee/net1"
+
 // pluginEnv names a plugin. If it is set, the test binary runs that plugin instead of the tests.
 const pluginEnv = "CNIEXEC_TEST_PLUGIN"
 
@@ -179,7 +182,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	unset := os.Unsetenv(pluginEnv)
-	_, err := (&cniexec.Exec{Inherit: os.NewFile(3, "lock")}).ExecPlugin(context.Background(), plugin, nil, os.Environ())
+	_, err := (&cniexec.Exec{Inherit: os.NewFile(3, "lock"), Env: []string{mark}}).ExecPlugin(context.Background(), plugin, nil, os.Environ())
 	if err = errors.Join(unset, err); err != nil {
 		log.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -27,14 +29,14 @@ const (
 type BusyError struct {
 	Path    string
 	Waited  time.Duration
-	Holders string // such as "process 4711 (macvlan)"; "" = unknown
-	Cause   error  // why the context ended; nil = the limit was reached
+	Holders []Process // none = unknown
+	Cause   error     // why the context ended; nil = the limit was reached
 }
 
 func (e *BusyError) Error() string {
 	holders := ""
-	if e.Holders != "" {
-		holders = " by " + e.Holders
+	for n, p := range e.Holders {
+		holders += cmp.Or(map[int]string{0: " by "}[n], " and ") + fmt.Sprintf("process %d (%s)", p.ID, p.Name)
 	}
 	if e.Cause != nil {
 		return fmt.Sprintf("%s: locked%s, and waiting for the lock was cancelled: %v", e.Path, holders, e.Cause)
@@ -164,14 +166,19 @@ func await(ctx context.Context, path string, limit, longest time.Duration, try f
 	}
 }
 
-// holders returns the processes that hold the lock of a file, from /proc/PID/fdinfo. It opens no file of
-// another process.
-func holders(path string) string {
+// A Process holds a lock.
+type Process struct {
+	ID   int
+	Name string // of its program, at most 15 bytes
+}
+
+// holders returns the processes that hold the lock of a file, from /proc/PID/fdinfo. It opens no file of another process,
+// and finds none that is in another PID namespace.
+func holders(path string) (list []Process) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return ""
+		return nil
 	}
-	var list []string
 	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, f := range files {
 		if target, err := os.Readlink(f); err != nil || target != path {
@@ -179,9 +186,10 @@ func holders(path string) string {
 		}
 		if info, _ := os.ReadFile(strings.Replace(f, "/fd/", "/fdinfo/", 1)); strings.Contains(string(info), "FLOCK") {
 			process, _, _ := strings.Cut(strings.TrimPrefix(f, "/proc/"), "/")
+			id, _ := strconv.Atoi(process) // only digits
 			name, _ := os.ReadFile("/proc/" + process + "/comm")
-			list = append(list, fmt.Sprintf("process %s (%s)", process, strings.TrimSpace(string(name))))
+			list = append(list, Process{id, strings.TrimSpace(string(name))})
 		}
 	}
-	return strings.Join(slices.Compact(list), " and ")
+	return slices.Compact(list)
 }

@@ -43,8 +43,8 @@ func TestLockReturnsAtLimitOrEndOfContext(t *testing.T) {
 		if !errors.As(err, &busy) || busy.Waited != patience || busy.Path != path || time.Since(began) != patience {
 			t.Errorf("after %v: %#v", time.Since(began), err)
 		}
-		if want := fmt.Sprintf("process %d (", os.Getpid()); !strings.HasPrefix(busy.Holders, want) {
-			t.Errorf("held by %q", busy.Holders)
+		if want := fmt.Sprintf("%s: still locked by process %d (", path, os.Getpid()); len(busy.Holders) != 1 || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
