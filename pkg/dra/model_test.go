@@ -105,7 +105,9 @@ func runModel(t *testing.T, seed uint64) {
 	p := r.UsePlugins()
 	r.Options.Log, r.Options.Sweep, r.Options.DelMinRetryTime = slog.New(slog.DiscardHandler), 0, 0
 	host := dratest.NewNode(t, "mlx5-switchdev")
-	host.Text, host.Rules = withPorts(host.Text), dratest.Rules+"- ifNames: [p1, p2]\n  sharing: exclusive\n"
+	reset := []string{"auto", "always"}[seed%2]
+	host.Text = withPorts(host.Text)
+	host.Rules = strings.ReplaceAll(dratest.Rules, "sharing: exclusive", "sharing: exclusive\n  reset: "+reset) + "- ifNames: [p1, p2]\n  sharing: exclusive\n"
 	p.Kernel, p.VLAN = dratest.AddDevicesOf(host.Text, &r.Options, r.Dir), 7
 	r.Options.Devices.Inventory = host.Inventory()
 	r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")

@@ -270,6 +270,9 @@ func (m *model) configureInterface(device string) {
 			}
 		}
 		dratest.NoError(m.T, m.Plugins.Kernel.Configure(id, left))
+		if m.oneIn(2) {
+			dratest.NoError(m.T, m.Plugins.Kernel.Stack(id, "macvlan"))
+		}
 	}
 }
 

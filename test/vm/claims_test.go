@@ -196,7 +196,7 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devic
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
 	must(t, err)
-	node = restore.New(sys, sysfs.Writer("/sys"), settings.Kernel{Kernel: link.NewKernel(sys.Files())})
+	node = restore.New(sys, sysfs.Writer("/sys"), restore.Kernel{Kernel: settings.Kernel{Kernel: link.NewKernel(sys.Files())}, Proc: "/proc"})
 	was, err = node.Look(hostdev.Ref{PCI: address, IfName: ifName})
 	must(t, err)
 	before := portrait(t, address, pf, vf)
@@ -255,7 +255,7 @@ func TestVFIsReset(t *testing.T) {
 	t.Cleanup(func() { vfsBack(t) })
 	node, was, undo := kept(t, "0000:41:10.0", "enp65s0v0", "enp65s0", 0)
 	of := was
-	of.MayReset, of.Settings = true, maps.Clone(was.Settings)
+	of.Reset, of.Settings = restore.Always, maps.Clone(was.Settings)
 	of.Settings["rtnetlink-9999"] = "07" // no kernel reports it
 	did, err := node.Restore(of)
 	if !slices.Contains(did, restore.Reset) || err == nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -192,22 +193,35 @@ func TestDeviceWithHarmlessDifferenceIsOffered(t *testing.T) {
 	}
 }
 
-// A reset removes what nobody can restore, and is not repeated. udev may then rename the interface.
+// A reset removes what nobody can restore, and is not repeated. udev may then rename the interface. During the reset the
+// published slices stay as they are.
 func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 	const address, device = "0000:01:10.0", "pci-0000-01-10-0"
 	for rule, want := range map[string]struct {
 		unbinds int
 		notices []string
-	}{"": {1, nil}, ", reset: never": {0, []string{claim.NoticeDiffers}}} {
+	}{"": {1, nil}, ", reset: always": {1, nil}, ", reset: never": {0, []string{claim.NoticeDiffers}}} {
 		t.Run(rule, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			k := dratest.AddDevicesOf(capturetest.Text(t, "igb-sriov"), &r.Options, r.Dir)
-			n, unbinds := dratest.NewNode(t, "igb-sriov"), 0
+			n, unbinds, slices := dratest.NewNode(t, "igb-sriov"), 0, []inventory.Slice(nil)
+			during := func() {
+				t.Helper()
+				if slices != nil {
+					difftest.Same(t, "slices", dratest.Survey(r.Agent), slices)
+				}
+			}
 			n.Rules = "devices: [{drivers: [igbvf], sharing: exclusive" + rule + "}]"
 			r.Options.Devices.Inventory = n.Inventory()
+			r.Options.Devices.Inventory.Host = func() (inventory.Host, error) {
+				h, err := n.Host()
+				h.Sys = k.Sys()
+				return h, err
+			}
 			r.Options.Devices.Custody = restore.New(k.Sys(), func(name, text string) error {
 				switch {
 				case strings.HasSuffix(name, "/unbind"):
 					unbinds++
+					defer during()
 				case name == "bus/pci/drivers_probe": // udev renames the interface after its name was restored
 					time.AfterFunc(50*time.Millisecond, func() {
 						i, err := k.Interface("", "eth2")
@@ -216,7 +230,7 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 				}
 				return k.Write(name, text)
 			}, k)
-			dratest.Survey(r.Start())
+			slices = dratest.Survey(r.Start())
 			before, err := k.Host().Look(hostdev.Ref{PCI: address, IfName: "eth2"})
 			difftest.Must(t, err)
 			sb := r.AttachPod(dratest.DeviceClaim("u1", device, `"device":[],`+dratest.Network(`{"type":"x"}`)))
@@ -231,6 +245,10 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 			difftest.Must(t, err)
 			delete(after.Settings, "rtnetlink-99")
 			difftest.Equal(t, after, before)
+			difftest.Must(t, k.Write("bus/pci/drivers/igbvf/unbind", address))
+			if reflect.DeepEqual(dratest.Survey(r.Agent), slices) {
+				t.Error("the slices never change, so nothing was tested")
+			}
 		}))
 	}
 }

@@ -43,6 +43,9 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 		return nil, nil
 	}
 	snapshot, err := n.Custody.Look(at.NodeDevice.Ref)
+	if err == nil {
+		err = n.Custody.Alone(snapshot)
+	}
 	if err == nil && old != nil {
 		var noted restore.Snapshot
 		if err = json.Unmarshal(old, &noted); err == nil && !noted.IsReplaced(snapshot) {
@@ -60,7 +63,7 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 			n.Log.Warn("the kernel is older than 5.6: what pods change with ethtool is neither seen nor restored")
 		})
 	}
-	snapshot.MayReset, snapshot.Withhold = decision.Resets(), decision.Withholds()
+	snapshot.Reset, snapshot.Withhold = restore.ResetMode(decision.Resets()), decision.Withholds()
 	return json.Marshal(snapshot)
 }
 
@@ -154,7 +157,7 @@ func (n *Node) Restore(record *state.Claim, at *state.Attachment) (different str
 	}
 	m, differs := errors.AsType[*restore.Mismatch](err)
 	if rebound {
-		snapshot.MayReset = false // once is enough
+		snapshot.Reset, snapshot.MayReset = restore.Never, false // once is enough
 		at.Note, _ = json.Marshal(snapshot)
 	}
 	switch {

@@ -234,7 +234,10 @@ func (p pluginConf) checkDevice(k *restoretest.Kernel) error {
 	if was := CapturedDevices()[p.DeviceID]; p.Driver == "" && !cmp.Equal(was, now) {
 		return fmt.Errorf("not as it was: %s", cmp.Diff(was, now))
 	}
-	return nil
+	if p.Driver != "" {
+		return nil
+	}
+	return k.Host().Alone(now)
 }
 
 // CapturedDevices returns the settings of the devices in the capture.

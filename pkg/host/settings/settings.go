@@ -84,6 +84,9 @@ func (s Dump) Unlike(other Dump) (names []string) {
 			if s[name] == other[name] || slices.Contains(names, name) {
 				continue
 			}
+			if kind, other := hashKind(s[name]), hashKind(other[name]); kind != other && kind != "" && other != "" {
+				continue // the hashes of another build
+			}
 			if ethtoolCommand(name) == 0 || s[name] != "" && other[name] != "" {
 				names = append(names, name)
 			}
@@ -170,4 +173,33 @@ func short(value []byte) string {
 		return "sha256:" + hex.EncodeToString(hash[:])
 	}
 	return hex.EncodeToString(value)
+}
+
+// hashKind returns the kind of a hash that [short] has made, or "".
+func hashKind(value string) string {
+	kind, _, is := strings.Cut(value, ":")
+	if !is {
+		return ""
+	}
+	return kind
+}
+
+// Harmless returns the settings with the values of a new interface for those that would take traffic from the next pod
+// or show it to somebody else.
+func (s Dump) Harmless() Dump {
+	h := maps.Clone(s)
+	for _, name := range []string{"noarp", "promisc", "allmulti"} {
+		delete(h, name)
+	}
+	for name := range xdpModes() {
+		delete(h, name)
+	}
+	for name := range tcxPoints() {
+		delete(h, name)
+	}
+	h["multicast"] = "on"
+	if h["mode"] != "" {
+		h["mode"] = "00"
+	}
+	return h
 }

@@ -105,41 +105,43 @@ func find(below int, path string, all map[int][]Upper) error {
 	return nil
 }
 
-// Receives returns what receives the frames of an interface of the current network namespace, in addition to the
-// interface itself: "a receive handler", "promiscuity 1". It also finds what is in a namespace that nobody can name,
-// except a vlan. The flag promisc of the interface does not count.
+// Receivers are who receives the frames of an interface in addition to itself.
+type Receivers struct {
+	Handler     bool // a macvlan, ipvlan, bridge or similar, in any network namespace
+	Promiscuity int  // programs, and interfaces on it, that want all frames; the flag promisc of the interface does not count
+}
+
+// Receives returns the receivers of an interface of the current network namespace. It also sees what is in a namespace
+// that nobody can name, except a vlan.
 //
 // The kernel allows one receive handler. An interface has a free one if a macvlan in the mode passthru can be put on it
 // (drivers/net/macvlan.c, macvlan_common_newlink). The probe is in a network namespace of its own, and removed at once.
-func Receives(index int) (list []string, err error) {
+func Receives(index int) (r Receivers, err error) {
 	c, err := rtnetlink.Dial()
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	defer c.Close()
 	l, err := c.Get(rtnetlink.Local, index)
 	if errors.Is(err, syscall.ENODEV) {
-		return nil, link.ErrNoInterface
+		return r, link.ErrNoInterface
 	}
 	if err != nil {
-		return nil, err
+		return r, err
 	}
-	if l.Flags&unix.IFF_PROMISC != 0 {
-		l.Promiscuity--
-	}
-	if l.Promiscuity > 0 {
-		list = append(list, fmt.Sprintf("promiscuity %d", l.Promiscuity))
+	if r.Promiscuity = l.Promiscuity; l.Flags&unix.IFF_PROMISC != 0 {
+		r.Promiscuity--
 	}
 	if l.Type != unix.ARPHRD_ETHER { // macvlan, ipvlan and bridge refuse all others
-		return list, nil
+		return r, nil
 	}
 	switch err := probe(c, index); {
 	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EINVAL):
-		return append(list, "a receive handler"), nil
+		r.Handler = true
 	case err != nil && !errors.Is(err, syscall.EOPNOTSUPP): // a kernel without macvlan
-		return list, fmt.Errorf("test for a receive handler: %w", err)
+		return r, fmt.Errorf("test for a receive handler: %w", err)
 	}
-	return list, nil
+	return r, nil
 }
 
 // probe puts a macvlan on an interface, in a network namespace that ends with the probe, and removes it.

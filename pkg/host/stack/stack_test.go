@@ -306,7 +306,7 @@ func check(t *testing.T, s shape, k keeper, in, next, wire string, survived map[
 	switch {
 	case alive && k.named && survived[s.kind] && len(uppers) != 1:
 		t.Errorf("%s: found %v", name, found)
-	case alive && !k.named && s.kind != "vlan" && survived[s.kind] && receives == nil: // a vlan has no receive handler
+	case alive && !k.named && s.kind != "vlan" && survived[s.kind] && receives == stack.Receivers{}: // a vlan has no receive handler
 		t.Errorf("%s: nothing is reported", name)
 	}
 	for _, u := range uppers {
@@ -314,8 +314,8 @@ func check(t *testing.T, s shape, k keeper, in, next, wire string, survived map[
 	}
 	if alive && k.named {
 		receives, err = stack.Receives(nic.Attrs().Index)
-		if err != nil || receives != nil {
-			t.Errorf("%s: after removal: %q, %v", name, receives, err)
+		if err != nil || receives != (stack.Receivers{}) {
+			t.Errorf("%s: after removal: %+v, %v", name, receives, err)
 		}
 	}
 	if k.named || !alive {
@@ -347,18 +347,18 @@ func TestFreeInterfaceHasNoOtherReceiver(t *testing.T) {
 			difftest.Must(t, promisc(nic))
 			list, err := stack.Receives(index)
 			difftest.Must(t, err)
-			difftest.Equal(t, list, []string(nil))
+			difftest.Equal(t, list, stack.Receivers{})
 		}
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0x0300)
 		difftest.Must(t, err)
 		difftest.Must(t, unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}))
 		list, err := stack.Receives(index)
 		difftest.Must(t, err)
-		difftest.Equal(t, list, []string{"promiscuity 1"})
+		difftest.Equal(t, list, stack.Receivers{Promiscuity: 1})
 		unix.Close(fd)
 		for range 100 { // the namespace of the probe ends later
-			if list, err := stack.Receives(index); err != nil || list != nil {
-				t.Fatalf("%q, %v", list, err)
+			if list, err := stack.Receives(index); err != nil || list != (stack.Receivers{}) {
+				t.Fatalf("%+v, %v", list, err)
 			}
 		}
 		links, err := netlink.LinkList()

@@ -99,3 +99,25 @@ func (f *FS) VFIO(fn Function) (v VFIO, ok bool, err error) {
 	}
 	return v, d.err == nil, d.err
 }
+
+// NodeNumbers returns the numbers, "10:59", of the device nodes through which a process can have a function open: those
+// of VFIO and the verbs of RDMA.
+func (f *FS) NodeNumbers(fn Function) (numbers []string, err error) {
+	d := f.in(fn.dir)
+	add := func(d *dir, name string) {
+		if text := d.text(name); text != "" {
+			numbers = append(numbers, text)
+		}
+	}
+	for _, class := range []string{"vfio-dev", "infiniband_verbs"} {
+		for _, name := range d.nodes(class) {
+			add(d, path.Join(class, name, "dev"))
+		}
+	}
+	v, ok, err := f.VFIO(fn)
+	if group := f.in("class/vfio"); ok && v.Group != "" {
+		add(group, path.Join(v.Group, "dev"))
+		err = cmp.Or(err, group.err)
+	}
+	return numbers, cmp.Or(err, d.err)
+}

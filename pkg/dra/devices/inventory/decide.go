@@ -38,8 +38,13 @@ type Decision struct {
 // Withholds reports whether the rule withholds a device that differs from before its last pod, even harmlessly.
 func (c Decision) Withholds() bool { return c.rule != nil && c.rule.OnDifference == "withhold" }
 
-// Resets reports whether the rule allows to bind the driver of a device again.
-func (c Decision) Resets() bool { return c.rule != nil && c.rule.Reset != "never" }
+// Resets returns the key "reset" of the rule: whether the driver of the device is bound again after each pod.
+func (c Decision) Resets() string {
+	if c.rule == nil {
+		return "never"
+	}
+	return cmp.Or(c.rule.Reset, "auto")
+}
 
 // Decide returns for each device whether it is offered and, if not, why.
 func Decide(devices []Device, rules Rules, s DecideInput) []Decision {

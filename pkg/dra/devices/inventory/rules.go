@@ -49,7 +49,7 @@ type Rule struct {
 	Publish      []string                   `json:"publish"`      // names in [AttributeNames] to publish, in addition to the mandatory ones; nil = all
 	ResourceName string                     `json:"resourceName"` // only exclusive: resource name for Multus
 	OnDifference string                     `json:"onDifference"` // only exclusive: "withhold" or "offer" (default) devices that a pod left different in a way that is not known to harm
-	Reset        string                     `json:"reset"`        // only exclusive: "never" or "auto" (default): bind the driver again if a setting cannot be restored otherwise
+	Reset        string                     `json:"reset"`        // only exclusive: bind the driver again after each pod: "auto" (default) for drivers that tests have bound again, "always" for each PCI function, or "never"
 	Attachments  int64                      `json:"attachments"`  // only shared: capacity; 0 = DefaultAttachments
 	Bandwidth    *bandwidth                 `json:"bandwidth"`    // only shared: capacity in bit/s
 }
@@ -249,8 +249,8 @@ func (r *rule) check() error {
 		return fmt.Errorf("resourceName: %q is not a resource name such as example.com/vf", r.ResourceName)
 	case r.OnDifference != "" && r.OnDifference != "offer" && r.OnDifference != "withhold":
 		return fmt.Errorf(`onDifference: %q is not known; write "offer" or "withhold"`, r.OnDifference)
-	case r.Reset != "" && r.Reset != "auto" && r.Reset != "never":
-		return fmt.Errorf(`reset: %q is not known; write "auto" or "never"`, r.Reset)
+	case !slices.Contains([]string{"", "auto", "always", "never"}, r.Reset):
+		return fmt.Errorf(`reset: %q is not known; write "auto", "always" or "never"`, r.Reset)
 	case r.Sharing == Shared && r.OnDifference+r.Reset != "":
 		return errors.New("onDifference, reset: only exclusive devices are restored; remove them, or write sharing: exclusive")
 	case r.Sharing == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):

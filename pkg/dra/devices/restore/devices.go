@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
@@ -29,7 +30,7 @@ var (
 	ErrNotOnNode = errors.New("its interface is not on the node, and may be in another network namespace")
 )
 
-// Links gives access to the interfaces in the host's network namespace. [settings.Kernel] implements it.
+// Links gives access to the interfaces in the host's network namespace. [Kernel] implements it.
 type Links interface {
 	hostdev.Interfaces
 	VF(pf string, index int) (vf settings.VFRecord, ok bool, err error)
@@ -40,14 +41,24 @@ type Links interface {
 	SetAltName(i link.Interface, altName string, present bool) error
 
 	SetVF(pf string, index int, setting string, to settings.VF) error
+
+	// Stacked returns what receives the frames of an interface in addition to it: "macvlan spy in /proc/7/ns/net".
+	// everywhere also looks for interfaces in other network namespaces; otherwise it tests only whether there is one.
+	Stacked(i link.Interface, everywhere bool) (found []string, err error)
+	// Unstack removes the interfaces on another one from all network namespaces, and returns what receives its frames
+	// still.
+	Unstack(i link.Interface) (left []string, err error)
+	// Holders returns the processes that have one of these device nodes open.
+	Holders(numbers []process.Number) ([]process.Holder, error)
 }
 
 // Devices restores the devices of the node. Its methods may be called concurrently for different devices.
 type Devices struct {
-	sys       *sysfs.FS
-	write     func(name, text string) error
-	links     Links
-	unbinding sync.Map // chan error by address: see unbound
+	sys   *sysfs.FS
+	write func(name, text string) error
+	links Links
+	steps sync.Map // *step by address
+	alone sync.Map // names of devices on which nothing is stacked, because they have been restored or looked at
 }
 
 // New returns the devices below sys. write is [sysfs.Writer] of the same /sys.
@@ -58,9 +69,12 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 // Snapshot is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
 // which it was taken.
 type Snapshot struct {
+	Version int `json:"version,omitempty"` // see version
+
 	// The caller sets these from the rule of the device.
-	MayReset bool `json:"mayReset,omitempty"` // bind the driver again, if it is one of resettable
-	Withhold bool `json:"withhold,omitempty"` // no difference is harmless
+	Reset    ResetMode `json:"reset,omitempty"`
+	MayReset bool      `json:"mayReset,omitempty"` // in notes of version 0: Reset is Auto
+	Withhold bool      `json:"withhold,omitempty"` // no difference is harmless
 
 	Bus    string `json:"bus"`             // bus of the device: "pci", "auxiliary", "vdpa", ...
 	Device string `json:"device"`          // name on the bus
@@ -78,10 +92,24 @@ type Snapshot struct {
 	MTU    int    `json:"mtu,omitempty"`
 	MAC    string `json:"mac,omitempty"` // "" = its MAC does not have six bytes
 
-	Settings settings.Dump `json:"dump,omitempty"` // nil = not recorded
+	Settings settings.Dump `json:"dump,omitempty"`     // nil = not recorded, or in Older
+	Older    *older        `json:"settings,omitempty"` // in notes of version 0 only
 
 	VF *settings.VF `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
 }
+
+// version is that of the snapshots that this build takes. 0 is any earlier one: see wanted.
+const version = 1
+
+// ResetMode is whether the driver is bound again after a pod, although it has not changed. It ends what refers to the
+// interface: interfaces on it, BPF links, neighbours, and what no dump shows, such as ntuple rules.
+type ResetMode string
+
+const (
+	Never  ResetMode = "never"  // also ""
+	Auto   ResetMode = "auto"   // for the drivers that tests have bound again
+	Always ResetMode = "always" // for each PCI function
+)
 
 // IsReplaced reports whether now is a different device at the same place, because VFs were created again or a card
 // was exchanged.
@@ -94,6 +122,7 @@ type present struct {
 	is    link.Interface // the interface IfName
 	pf    string         // interface of the PF, which has the settings VF
 	index int            // index of the VF on the PF
+	isVF  bool
 }
 
 // Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrNotOnNode] if its
@@ -115,7 +144,34 @@ func (d *Devices) Look(ref hostdev.Ref) (Snapshot, error) {
 	if err == nil && ref.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
 		err = fmt.Errorf("%s, %s: %w", now.Device, ref.IfName, ErrNotOnNode)
 	}
+	now.Version = version
 	return now.Snapshot, err
+}
+
+// Alone returns an error if something receives the frames of the interface of a device, such as a macvlan that an earlier
+// pod left on it. It looks in other network namespaces only if this process has not restored or looked at the device.
+func (d *Devices) Alone(f Snapshot) error {
+	if f.IfName == "" {
+		return nil
+	}
+	i, err := d.links.Interface("", f.IfName)
+	if err != nil {
+		return err
+	}
+	_, known := d.alone.Load(f.Device)
+	found, err := d.links.Stacked(i, !known)
+	if err == nil && len(found) > 0 {
+		d.alone.Delete(f.Device)
+		err = fmt.Errorf("interface %s: %s: remove it, or end the process that keeps its network namespace", f.IfName, receive(found))
+	}
+	if err == nil {
+		d.alone.Store(f.Device, true)
+	}
+	return err
+}
+
+func receive(found []string) string {
+	return strings.Join(found, ", ") + " would receive the frames of the next pod"
 }
 
 // State is whether a device still exists after its snapshot.
@@ -212,7 +268,7 @@ func (d *Devices) function(now *present) error {
 	if err != nil {
 		return err
 	}
-	now.Driver = fn.Driver
+	now.Driver, now.isVF = fn.Driver, fn.PF != nil
 	if now.Override, err = d.sys.Override(fn); err != nil || fn.PF == nil {
 		return err
 	}
@@ -243,11 +299,11 @@ func (d *Devices) function(now *present) error {
 	return err
 }
 
-// fn reads a function. It first waits until unbind no longer holds the lock of the function: see unbound.
+// fn reads a function. It first waits until no step holds the lock of the function.
 func (d *Devices) fn(address string) (sysfs.Function, error) {
 	a, err := pci.Parse(address)
 	if err == nil {
-		err = d.unbound(address)
+		err = d.settled(address)
 	}
 	if err != nil {
 		return sysfs.Function{}, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -402,13 +403,101 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 	}
 }
 
-func TestSettingsWithoutSnapshotAreNotChanged(t *testing.T) {
-	k, h, f := igb(t)
-	f.Settings = nil
-	difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{settings.AltNames: "x", "promisc": "on"}), k.EndNetns(netns))
-	did, err := h.Restore(f)
+// A pod may run while the driver is updated. The notes of earlier builds lack settings: those that harm the next pod get the
+// values of a new interface, and no device is withheld.
+func TestNotesOfEarlierBuildsRestoreWhatTheyHave(t *testing.T) {
+	const base = `"bus":"pci","device":"0000:01:10.0","driver":"igbvf","ifName":"eth2","mtu":1500,"mac":"MAC","vf":{"vlanProto":33024,"spoofCheck":true}`
+	for name, test := range map[string]struct {
+		note string
+		want []string
+	}{
+		"without settings":      {`{` + base + `}`, []string{"mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+		"with six settings":     {`{` + base + `,"settings":{"altNames":["was"],"txQueueLen":1000}}`, []string{settings.AltNames, "alias", "mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+		"with hashes of FNV":    {`{` + base + `,"dump":{"ethtool-99":"05","features":"05","multicast":"on","rings":"05","txqueuelen":"e8030000","rss":"fnv128a:07"}}`, []string{settings.AltNames, "alias", "mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+		"with mayReset":         {`{` + base + `,"mayReset":true}`, []string{restore.Reset, restore.Name, restore.MAC}},
+		"of this build, no key": {`{"version":1,` + base + `}`, []string{"mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+	} {
+		k, h, _ := igb(t)
+		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{
+			settings.AltNames: "x", "alias": "78", "promisc": "on", "noarp": "on", "multicast": "", "mode": "01", "xdpgeneric": "program 7", "tcx-ingress": "programs [8]", "rss": "sha256:07",
+		}), k.EndNetns(netns))
+		var f restore.Snapshot
+		mac := named(k, "eth2").MAC.String()
+		difftest.Must(t, json.Unmarshal([]byte(strings.Replace(test.note, "MAC", mac, 1)), &f))
+		did, err := h.Restore(f)
+		difftest.Must(t, err)
+		slices.Sort(did[len(did)-min(len(did), len(test.want)):])
+		want := slices.Sorted(slices.Values(test.want))
+		difftest.Same(t, name, slices.Sorted(slices.Values(did)), want)
+		now := look(t, h, function(vf, "eth2")).Settings
+		if faults := settings.Usable(settings.Condition{Dump: now}); faults != nil || now["promisc"] != "" {
+			t.Errorf("%s: the next pod gets %v", name, faults)
+		}
+	}
+}
+
+// A pod may leave interfaces on its own. Without a reset those that can be named are removed, and the device is withheld
+// while there are others.
+func TestInterfacesOnDeviceAreRemovedOrKeepItWithheld(t *testing.T) {
+	for _, mode := range []restore.ResetMode{"", restore.Never, restore.Auto, restore.Always} {
+		for _, upper := range []string{"macvlan spy", "hidden macvlan"} {
+			k, h, f := igb(t)
+			f.Reset = mode
+			difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Stack(vf, upper), k.EndNetns(netns))
+			if err := h.Alone(f); err == nil || !strings.Contains(err.Error(), upper+" would receive the frames") {
+				t.Errorf("%q, %s: before a lease: %v", mode, upper, err)
+			}
+			_, err := h.Restore(f)
+			if withheld := (mode == "" || mode == restore.Never) && upper == "hidden macvlan"; withheld {
+				m := difftest.As[*restore.Mismatch](t, err)
+				difftest.Equal(t, m.Settings, []string{restore.Stacked})
+				if m.Harmless || !strings.Contains(err.Error(), "reset: always") {
+					t.Errorf("%q, %s: %v", mode, upper, err)
+				}
+				continue
+			}
+			difftest.Must(t, err)
+			difftest.Must(t, h.Alone(f))
+		}
+	}
+}
+
+// A device that lives on vfio-pci is bound again too: that the unbind returns proves that nobody has it open.
+func TestDeviceOnVFIOIsReset(t *testing.T) {
+	const address, changes = "0000:01:10.6", 4
+	for killedAt := range changes + 1 {
+		k, h, _ := igb(t)
+		f := look(t, h, function(address, ""))
+		f.Reset = restore.Auto
+		n, unbinds := 0, 0
+		write := func(name, text string) error {
+			if n++; n > killedAt {
+				return errKilled
+			}
+			if strings.HasSuffix(name, "vfio-pci/unbind") {
+				unbinds++
+			}
+			return k.Write(name, text)
+		}
+		did, err := restore.New(k.Sys(), write, k).Restore(f)
+		if done := killedAt == changes; (err == nil) != done || done && (unbinds != 1 || !slices.Equal(did, []string{restore.Reset})) {
+			t.Errorf("killed at change %d: %v, did %q, %d unbinds", killedAt, err, did, unbinds)
+		}
+		_, err = k.Host().Restore(f)
+		difftest.Must(t, err)
+		f.Reset = ""
+		difftest.Equal(t, look(t, h, function(address, "")), f)
+	}
+}
+
+// A reset would remove the vDPA device that an administrator has made.
+func TestFunctionBelowVDPADeviceIsNotReset(t *testing.T) {
+	k := kernel(t, t.TempDir(), "vdpa-vf-virtio")
+	f := look(t, k.Host(), hostdev.Ref{Kind: hostdev.VF, PCI: "0000:02:00.1"})
+	f.Reset = restore.Always
+	k.Fault = func() error { t.Error("it is changed"); return nil }
+	_, err := k.Host().Restore(f)
 	difftest.Must(t, err)
-	difftest.Equal(t, did, []string(nil))
 }
 
 // A newer kernel may have settings that this package cannot set. They do not take the node's VFs away, unless their
@@ -443,8 +532,8 @@ func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
 	const changes = 5 // unbind, driver_override, probe, driver_override, name; then the MAC
 	for killedAt := range changes + 2 {
 		k, h, f := igb(t)
-		f.MayReset = true
-		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+		f.Reset = []restore.ResetMode{restore.Auto, restore.Always}[killedAt%2]
+		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000"}), k.Stack(vf, "hidden vlan"), k.EndNetns(netns))
 		n := 0
 		k.Fault = func() error {
 			if n++; n > killedAt {
@@ -459,11 +548,12 @@ func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
 		k.Fault = nil
 		_, err = k.Host().Restore(f)
 		difftest.Must(t, err)
-		f.MayReset = false
+		difftest.Must(t, h.Alone(f))
+		f.Reset = ""
 		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	}
 	k, h, f := igb(t)
-	f.MayReset = true
+	f.Reset = restore.Auto
 	did, err := h.Restore(f)
 	difftest.Must(t, err)
 	difftest.Same(t, "of a device without a difference", did, []string{restore.Reset, restore.Name, restore.MAC})
@@ -476,15 +566,15 @@ func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
 func TestOnlyMeasuredDriversAreReset(t *testing.T) {
 	for name, test := range map[string]struct {
 		host, device, ifName string
-		mayReset             bool
+		mode                 restore.ResetMode
 	}{
-		"the rule says never": {"igb-sriov", vf, "eth2", false},
-		"not measured":        {"mlx5-switchdev", "0000:03:00.4", "enp3s0f0v2", true},
+		"the rule says never": {"igb-sriov", vf, "eth2", restore.Never},
+		"not measured":        {"mlx5-switchdev", "0000:03:00.4", "enp3s0f0v2", restore.Auto},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kernel(t, t.TempDir(), test.host)
 			f := look(t, k.Host(), function(test.device, test.ifName))
-			f.MayReset = test.mayReset
+			f.Reset = test.mode
 			difftest.Must(t, k.Move(test.device, "", netns, test.ifName), k.Configure(test.device, settings.Dump{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
 			did, err := k.Host().Restore(f)
 			difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{"rtnetlink-99"})

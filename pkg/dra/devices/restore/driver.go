@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/host/process"
 )
 
 // MayBind returns an error if the kernel has no such driver, or if the function is not isolated from devices of the
@@ -70,7 +73,9 @@ func (d *Devices) bind(device, driver, override string) error {
 			err = d.unbind(device, fn.Driver)
 		}
 		if driver != "" {
-			set("bus/pci/drivers_probe", device)
+			if err == nil {
+				err = d.probe(device)
+			}
 		}
 	}
 	if set(attribute, override); err != nil {
@@ -91,26 +96,72 @@ func (d *Devices) set(name, text string) error {
 	return nil
 }
 
+// unbind unbinds a driver. vfio-pci, and a driver of RDMA that cannot disassociate its users, wait until no process has
+// the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev; drivers/infiniband/core/uverbs_main.c,
+// ib_uverbs_remove_one): that it returns proves that nobody has.
 func (d *Devices) unbind(device, driver string) error {
-	done := make(chan error, 1)
-	d.unbinding.Store(device, done)
-	go func() { done <- d.set("bus/pci/drivers/"+driver+"/unbind", device) }()
-	return d.unbound(device)
+	numbers := d.numbers(device)
+	return d.step(device, func() error { return d.set("bus/pci/drivers/"+driver+"/unbind", device) }, func() string {
+		text := "its driver does not release it: a process still has it open"
+		if holders, err := d.links.Holders(numbers); err == nil && holders != nil {
+			text += fmt.Sprint(": ", holders)
+		}
+		return text
+	})
 }
 
-// unbound waits for the end of an unbind call, which an earlier attempt may have begun. During the call the kernel
-// holds the lock of the device, so reading or writing driver_override or probing the device would block. vfio-pci waits
-// until no process has the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev).
-func (d *Devices) unbound(device string) error {
-	done, ok := d.unbinding.Load(device)
+func (d *Devices) probe(device string) error {
+	return d.step(device, func() error { return d.set("bus/pci/drivers_probe", device) }, func() string {
+		return "its driver does not finish taking it: see the kernel's log on the node"
+	})
+}
+
+// numbers returns the numbers of the device nodes of a function, as far as they are known.
+func (d *Devices) numbers(device string) (list []process.Number) {
+	a, err := pci.Parse(device)
+	if err != nil {
+		return nil
+	}
+	fn, _, _ := d.sys.PCI(a)
+	texts, _ := d.sys.NodeNumbers(fn)
+	for _, text := range texts {
+		if n, err := process.Parse(text); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// A step is a write to the driver of a function. During it the kernel holds the lock of the device, so that reading or
+// writing driver_override or probing the device would block.
+type step struct {
+	done chan error
+	late func() string // why the kernel may not have answered
+}
+
+// patience limits the wait for the kernel. The step goes on afterwards.
+const patience = 5 * time.Second
+
+// step begins a step, and waits for its end.
+func (d *Devices) step(device string, do func() error, late func() string) error {
+	s := &step{make(chan error, 1), late}
+	d.steps.Store(device, s)
+	go func() { s.done <- do() }()
+	return d.settled(device)
+}
+
+// settled waits for the end of a step of a function, which an earlier attempt may have begun.
+func (d *Devices) settled(device string) error {
+	begun, ok := d.steps.Load(device)
 	if !ok {
 		return nil
 	}
+	s := begun.(*step)
 	select {
-	case err := <-done.(chan error):
-		d.unbinding.Delete(device)
+	case err := <-s.done:
+		d.steps.Delete(device)
 		return err
-	case <-time.After(5 * time.Second):
-		return fmt.Errorf("%s: its driver does not release it: a process still has it open", device)
+	case <-time.After(patience):
+		return fmt.Errorf("%s: %s", device, s.late())
 	}
 }

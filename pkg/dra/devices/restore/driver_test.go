@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
+	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
@@ -54,6 +56,13 @@ func (l locked) Open(name string) (fs.File, error) {
 	return l.ReadLinkFS.Open(name)
 }
 
+// holding is a kernel in which a process has the function open.
+type holding struct{ *restoretest.Kernel }
+
+func (holding) Holders([]process.Number) ([]process.Holder, error) {
+	return []process.Holder{{PID: 4711, Command: "qemu"}}, nil
+}
+
 // VFIO releases a function when no process has it open. The kernel waits for that, but the driver must not. During
 // the wait the function has no driver (drivers/base/dd.c, __device_release_driver), and other users of the device's
 // lock wait too: reads and writes of driver_override, and probing.
@@ -78,10 +87,10 @@ func TestBlockedUnbindDoesNotBlockOtherDevices(t *testing.T) {
 				wait()
 			}
 			return err
-		}, k)
+		}, holding{k})
 		held := func(what string, err error, began time.Time) {
 			t.Helper()
-			if err == nil || !strings.Contains(err.Error(), "a process still has it open") || time.Since(began) > time.Minute {
+			if err == nil || !strings.Contains(err.Error(), "a process still has it open: [process 4711 (qemu)]") || time.Since(began) > time.Minute {
 				t.Errorf("%s: got %v after %v", what, err, time.Since(began))
 			}
 		}

@@ -1,6 +1,9 @@
 package restore
 
 import (
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,23 +12,28 @@ import (
 	"strings"
 	"syscall"
 
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // The settings that Restore restores, in addition to [settings.VF] and [settings.Dump].
 const (
-	Away   = "away" // the interface is not on the node, so no setting can be restored
-	Driver = "driver"
-	Reset  = "reset" // the driver was bound again, although it had not changed; not a setting
-	Name   = "name"  // name of the interface
-	MTU    = "mtu"
-	MAC    = "mac"
+	Away    = "away" // the interface is not on the node, so no setting can be restored
+	Driver  = "driver"
+	Reset   = "reset"          // the driver was bound again, although it had not changed; not a setting
+	Stacked = settings.Stacked // something receives the frames of the interface; not a setting
+	Opened  = "opened"         // a process of a pod has a device node open; not a setting
+	Name    = "name"           // name of the interface
+	MTU     = "mtu"
+	MAC     = "mac"
 )
 
 // SettingNames returns the settings that must be restored before the next pod may get the device, in the order of
 // reports.
 func SettingNames() []string {
-	return slices.Concat([]string{Away, Driver, Name, MTU, MAC}, settings.Names(),
+	return slices.Concat([]string{Away, Stacked, Opened, Driver, Name, MTU, MAC}, settings.Names(),
 		[]string{settings.VFMAC, settings.VFVLAN, settings.VFTrust, settings.VFSpoofCheck, settings.VFLinkState, settings.VFRate, settings.VFGUID})
 }
 
@@ -49,34 +57,66 @@ func (m *Mismatch) Error() string {
 
 func (m *Mismatch) Unwrap() error { return m.Err }
 
-// resettable are the drivers that tests have unbound from VFs and bound again. None of them makes RDMA, vDPA or
-// auxiliary devices, which would lose their parent.
-var resettable = []string{"igbvf"}
+// resettable are the drivers that tests have unbound and bound again. The network drivers make no RDMA, vDPA or auxiliary
+// devices, which would lose their parent, and the tests have only bound VFs.
+var resettable = []string{"igbvf", "virtio-pci", "vfio-pci"}
+
+// resets reports whether the driver is bound again although it has not changed.
+func (d *Devices) resets(f Snapshot, now present) (bool, error) {
+	auto := f.MayReset || f.Reset == Auto
+	switch {
+	case f.Bus != "pci" || f.Driver == "" || !auto && f.Reset != Always:
+		return false, nil
+	case f.Reset != Always && (!slices.Contains(resettable, f.Driver) || !now.isVF):
+		return false, nil
+	}
+	vdpas, err := d.sys.VDPAs() // a reset would remove them, and nothing makes them again
+	return err == nil && !slices.ContainsFunc(vdpas, func(v sysfs.VDPA) bool { return v.PCI != nil && v.PCI.String() == f.Device }), err
+}
 
 // Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrNotOnNode]
 // and on a [*Mismatch], unless it is harmless. [ErrGone] means that there is nothing left to restore. The next attempt
 // binds a driver that was left unbound.
 func (d *Devices) Restore(f Snapshot) (did []string, err error) {
-	if err := d.unbound(f.Device); err != nil {
+	if err := d.settled(f.Device); err != nil {
 		return nil, &Mismatch{Settings: []string{Driver}, Err: err}
 	}
 	now, err := d.now(f)
 	if err != nil {
 		return nil, err
 	}
+	resets, err := d.resets(f, now)
 	switch {
-	case f.Bus == "pci" && (now.Driver != f.Driver || now.Override != f.Override):
+	case err != nil:
+	case f.Bus == "pci" && now.Driver != f.Driver:
 		did, err = d.rebind(f, now)
-	case !f.MayReset || !slices.Contains(resettable, f.Driver):
-	case now.IfName != "":
-		did, err = d.reset(f, now)
-	case f.IfName != "": // it may come back before the settings are compared, which would leave the reset out
+	case resets && f.IfName != "" && now.IfName == "": // it may come back before the settings are compared, which would leave the reset out
 		err = fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
+	case resets:
+		did, err = d.reset(f, now)
+	case f.Bus == "pci" && now.Override != f.Override:
+		did, err = d.rebind(f, now)
 	}
 	if err != nil {
 		return did, err
 	}
+	did, err = d.setBack(f, now, did, resets || now.Driver != f.Driver)
+	if m, is := errors.AsType[*Mismatch](err); err == nil || is && m.Harmless {
+		d.alone.Store(f.Device, true)
+	} else {
+		d.alone.Delete(f.Device)
+	}
+	return did, err
+}
+
+// setBack restores values, and removes what refers to the device unless its driver has just been bound, which has ended
+// it. now is the device before that.
+func (d *Devices) setBack(f Snapshot, now present, did []string, bound bool) ([]string, error) {
 	tried := map[string]error{}
+	references, err := d.references(now, bound, tried)
+	if err != nil {
+		return did, err
+	}
 	// A VF may be unable to change its MAC while its PF has a MAC for it, and a PF may take the VF's current MAC as
 	// the configured one. So set the VF first, then the PF, then the VF again.
 	for pass := range 3 {
@@ -94,6 +134,11 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 	if err != nil {
 		return did, err
 	}
+	return d.report(f, append(left, references...), tried, did)
+}
+
+// report returns what has been restored, and a [*Mismatch] for the settings that are left.
+func (d *Devices) report(f Snapshot, left []setting, tried map[string]error, did []string) ([]string, error) {
 	m := &Mismatch{Harmless: !f.Withhold}
 	for _, s := range left {
 		m.Settings, m.Harmless = append(m.Settings, s.what), m.Harmless && !slices.Contains(SettingNames(), s.what)
@@ -119,6 +164,37 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 		m.Err = errors.New("the kernel accepted the change, but the value is still wrong")
 	}
 	return did, m
+}
+
+// references removes the interfaces on the device, and returns what still refers to it: interfaces that receive its frames,
+// and processes of pods that have it open.
+func (d *Devices) references(now present, bound bool, tried map[string]error) (list []setting, err error) {
+	if bound {
+		return nil, nil
+	}
+	add := func(what, values string, err error) {
+		list, tried[what] = append(list, setting{what: what, values: values}), err
+	}
+	if now.IfName != "" {
+		left, err := d.links.Unstack(now.is)
+		switch {
+		case errors.Is(err, link.ErrNoInterface):
+			return nil, fmt.Errorf("%s, %s: %w", now.Device, now.IfName, ErrNotOnNode)
+		case len(left) > 0:
+			add(Stacked, receive(left), cmp.Or(err, errors.New("only a reset of the device removes it: set reset: always in its rule, or end the process that keeps its network namespace")))
+		case err != nil:
+			return nil, err
+		}
+	}
+	if now.Bus != "pci" {
+		return list, nil
+	}
+	holders, err := d.links.Holders(d.numbers(now.Device))
+	holders = slices.DeleteFunc(holders, func(h process.Holder) bool { return !h.Pod })
+	if len(holders) > 0 {
+		add(Opened, fmt.Sprintf("%v has its device node open", holders[0]), errors.New("end that process"))
+	}
+	return list, err
 }
 
 // rebind binds the device to its driver in the snapshot.
@@ -151,6 +227,45 @@ func (d *Devices) reset(f Snapshot, now present) ([]string, error) {
 	return did, err
 }
 
+// wanted returns the settings to restore. A snapshot of an earlier build may lack some; then those that harm the next pod
+// get the value of a new interface, and the others stay as they are.
+func (f Snapshot) wanted(now settings.Dump) settings.Dump {
+	if f.Settings != nil {
+		return maps.Clone(f.Settings)
+	}
+	want := now.Harmless()
+	if f.Older != nil {
+		f.Older.into(want)
+	}
+	return want
+}
+
+// older are the settings in the snapshots of builds before the dump.
+type older struct {
+	AltNames []string `json:"altNames"`
+	Alias    string   `json:"alias"`
+	Group    uint32   `json:"group"`
+	TxQueue  uint32   `json:"txQueueLen"`
+	Promisc  bool     `json:"promisc"`
+	AllMulti bool     `json:"allMulti"`
+}
+
+func (o older) into(want settings.Dump) {
+	set := func(name, value string, is bool) {
+		if delete(want, name); is {
+			want[name] = value
+		}
+	}
+	number := func(n uint32) string { return hex.EncodeToString(binary.NativeEndian.AppendUint32(nil, n)) }
+	set(settings.AltNames, strings.Join(o.AltNames, " "), len(o.AltNames) > 0)
+	set("alias", hex.EncodeToString([]byte(o.Alias)), o.Alias != "")
+	for name, n := range map[string]uint32{"group": o.Group, "txqueuelen": o.TxQueue} {
+		set(name, number(n), want[name] != "") // each interface of the kernel has them
+	}
+	set("promisc", "on", o.Promisc)
+	set("allmulti", "on", o.AllMulti)
+}
+
 // setting is a setting that differs from the snapshot.
 type setting struct {
 	what   string
@@ -172,8 +287,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 	if now.IfName == "" {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
-	if f.Settings != nil {
-		want := maps.Clone(f.Settings)
+	if want := f.wanted(now.Settings); want != nil {
 		names := slices.DeleteFunc(strings.Fields(want[settings.AltNames]), d.isOtherName(now))
 		if want[settings.AltNames] = strings.Join(names, " "); names == nil {
 			delete(want, settings.AltNames)

@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/settings"
 )
 
@@ -59,7 +60,7 @@ func (k *Kernel) probe(w *world, device string) error {
 		return nil
 	}
 	w.Made++
-	i.Settings = madeSettings()
+	i.Settings, i.Uppers = madeSettings(), nil
 	i.Name, i.MTU, i.Netns, i.MAC, i.PFMAC = w.freeName(fmt.Sprintf("new%d", w.Made)), 1500, "", fmt.Sprintf("0e:00:00:00:00:%02x", w.Made%256), ""
 	if vf := w.VFs[device]; vf != nil && vf.MAC != "" {
 		i.MAC, i.PFMAC = vf.MAC, vf.MAC
@@ -312,3 +313,44 @@ func (k *Kernel) SetVF(pf string, index int, setting string, to settings.VF) err
 		return nil
 	})
 }
+
+// Stack simulates a pod that puts an interface on that of its device. If the name begins with "hidden", it is in a
+// network namespace that nobody can name.
+func (k *Kernel) Stack(device, upper string) error {
+	return k.change(func(w *world) error {
+		if i := w.of(device); i != nil && i.Netns != unmade {
+			i.Uppers = append(i.Uppers, upper)
+		}
+		return nil
+	})
+}
+
+// Stacked implements restore.Links.
+func (k *Kernel) Stacked(of link.Interface, _ bool) (found []string, err error) {
+	err = k.change(func(w *world) error {
+		if i := w.on(of); i != nil {
+			found = i.Uppers
+		}
+		return nil
+	})
+	return found, err
+}
+
+// Unstack implements restore.Links.
+func (k *Kernel) Unstack(of link.Interface) (left []string, err error) {
+	err = k.change(func(w *world) error {
+		i := w.on(of)
+		if i == nil {
+			return link.ErrNoInterface
+		}
+		i.Uppers = slices.DeleteFunc(i.Uppers, func(name string) bool { return !strings.HasPrefix(name, "hidden") })
+		if len(i.Uppers) > 0 {
+			left = i.Uppers
+		}
+		return nil
+	})
+	return left, err
+}
+
+// Holders implements restore.Links. No process of the simulation has a device node open.
+func (k *Kernel) Holders([]process.Number) ([]process.Holder, error) { return nil, nil }

@@ -51,6 +51,7 @@ type iface struct {
 	Dir              string // directory of its interfaces below /sys, "devices/.../net"; "" = it never moves
 	PFMAC            string // MAC on its PF when the driver was bound; "" = none
 	Settings         settings.Dump
+	Uppers           []string // interfaces on it; those that begin with "hidden" are in a namespace without a name
 }
 
 func (i *iface) altNames() []string { return strings.Fields(i.Settings[settings.AltNames]) }
