@@ -7,6 +7,8 @@ ARCHES := amd64 arm64
 REGISTRY := cluster.local
 TAG := 1
 CRASH := all
+E2E := node
+BENCH := plugin
 SEED := 0
 FORMER :=
 VULNDB := https://vuln.go.dev
@@ -16,7 +18,7 @@ REVISION := $(shell git rev-parse HEAD 2>/dev/null)
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help help-all build image demo test test-projects test-crash lint bench test-e2e test-vm install clean
+.PHONY: help help-all build image demo test-short test test-projects test-crash lint bench test-e2e test-vm install clean
 
 # The library is a separate module, so ./... does not include it.
 PACKAGES := ./... devinfo-cni.io/devinfo/...
@@ -54,30 +56,24 @@ demo: ## show the plugin at work on a NIC and on other devices
 	@$(GO_BUILD) -o $(BIN)/ github.com/containernetworking/cni/cnitool github.com/containernetworking/plugins/plugins/main/macvlan
 	@$(BIN)/demo -bin $(BIN)
 
+test-short: ## run the tests that need no programs, namespaces or root
+	go test -short $(PACKAGES)
+
 test: build deps-peers ## run the tests; DEVINFO_NETNS=must: fail without namespaces
 	@$(GO_TEST) $(PACKAGES) | go run ./test/report
 
 test-projects: build ## test with KubeVirt, Helm, Prometheus, a registry
 	@for module in $(PROJECTS); do (cd $$module; $(GO_TEST) ./... || true); done | go run ./test/report
 
-test-crash: deps-peers ## kill at every system call; CRASH=sample SEED=1: at some
-	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -timeout 6h ./test/crash/... | go run ./test/report
+test-crash: crash-$(CRASH) ## kill at every system call; CRASH=sample, load, attacker, soak, fuzz
 
 lint: export GOGC := 400
 lint: ## check code, scripts, modules, known vulnerabilities
 	test/lint/run '$(PACKAGES)' '$(PROJECTS)' '$(VULNDB)'
 
-bench: build ## compare with other plugins; FORMER=file: also an older build
-	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@$(GO_BUILD) -o $(BIN)/ $(PEERS)
-	@$(GO_BUILD) -o $(BIN)/bench/ $(MULTUS)
-	@$(BIN)/bench/bench -bin $(BIN) -former '$(FORMER)'
+bench: bench-$(BENCH) ## compare with other plugins; BENCH=driver, pods: measure these
 
-# Without KUBECONFIG the program E2E_CLUSTER creates the cluster.
-test-e2e: build deps-peers ## test both agents in the cluster of KUBECONFIG, or a new one
-	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
-	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
-	@go test -tags e2e,grpcnotrace -count=1 -timeout 3h -json ./test/e2e | go run ./test/report
+test-e2e: e2e-$(E2E) ## test both agents in a cluster of one node; E2E=qemu: in QEMU, with devices
 
 test-vm: ## test SR-IOV, vDPA, switchdev with real drivers in QEMU
 	test/vm/test

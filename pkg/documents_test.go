@@ -97,6 +97,7 @@ func decode(t *testing.T, path string, v any) (text string) {
 }
 
 func TestWorkflowsRunScriptsOfRepository(t *testing.T) {
+	makefile := difftest.Read(t, "../Makefile")
 	for name, event := range map[string]string{"test": "pull_request", "nightly": "schedule"} {
 		var w struct {
 			Name        string         `json:"name"`
@@ -110,6 +111,7 @@ func TestWorkflowsRunScriptsOfRepository(t *testing.T) {
 					Uses string
 					With map[string]any
 					Run  string
+					Env  map[string]string
 				}
 			}
 		}
@@ -117,14 +119,29 @@ func TestWorkflowsRunScriptsOfRepository(t *testing.T) {
 		if _, ok := w.On[event]; !ok || w.Permissions.Contents != "read" {
 			t.Errorf("%s: runs on %v with the permission %q", name, w.On, w.Permissions.Contents)
 		}
-		paths := regexp.MustCompile(`(?m)(?:run: .* |go-version-file: )(\.ci/\w+|\S*\.mod)$`).FindAllStringSubmatch(text, -1)
-		if !strings.Contains(text, ".ci/") || len(paths) < 2 {
-			t.Errorf("%s runs %q", name, paths)
-		}
-		for _, found := range paths {
-			if _, err := os.Stat("../" + found[1]); err != nil {
-				t.Error(err)
+		ran := 0
+		for job, j := range w.Jobs {
+			for _, step := range j.Steps {
+				if step.Uses != "" && !regexp.MustCompile(`@[0-9a-f]{40}$`).MatchString(step.Uses) {
+					t.Errorf("%s: %s uses %s, which is not pinned by its digest", name, job, step.Uses)
+				}
+				for _, script := range regexp.MustCompile(`\.ci/\w+`).FindAllString(step.Run, -1) {
+					_, err := os.Stat("../" + script)
+					difftest.Must(t, err)
+					ran++
+				}
+				if _, verbs, ok := strings.Cut(step.Run, "make "); ok {
+					for verb := range strings.FieldsSeq(verbs) {
+						if !strings.Contains(verb, "=") && !regexp.MustCompile(`(?m)^`+verb+`:`).MatchString(makefile) {
+							t.Errorf("%s: %s runs make %s, which does not exist", name, job, verb)
+						}
+						ran++
+					}
+				}
 			}
+		}
+		if ran < 2 || !strings.Contains(text, "go-version-file: go.mod") {
+			t.Errorf("%s runs %d scripts", name, ran)
 		}
 	}
 }

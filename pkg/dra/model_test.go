@@ -37,7 +37,7 @@ import (
 )
 
 // The test simulates the kubelet, the runtime and the plugins, with random faults, and restarts the driver now
-// and then. MODEL_SEED repeats a run. MODEL_TIME is the time to continue with new seeds ("make test-soak"). MODEL_RECORD
+// and then. MODEL_SEED repeats a run. MODEL_TIME is the time to continue with new seeds ("make test-crash CRASH=soak"). MODEL_RECORD
 // writes the metrics of an hour before to this file, in the notation of promtool's tests.
 func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 	if testing.Short() {

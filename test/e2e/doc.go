@@ -22,11 +22,11 @@
 //	    nodeagent; injection, examples, multus, fiftypods; deviceplugin
 //	TestChartInstallation            devinfo-agent, installed with Helm
 //	    chart
-//	TestRealDevices                  both agents with Helm, on the machine of test/vm: make test-vm-e2e
+//	TestRealDevices                  both agents with Helm, on the machine of test/vm: make test-e2e E2E=qemu
 //	    realdevices; realfaults
 //	TestDevinfoInDefaultNetwork      devinfo in the network of all pods
 //	    defaultnetwork
-//	TestPodsStartWithinLimits        times of pods with and without our programs: make bench-pods
+//	TestPodsStartWithinLimits        times of pods with and without our programs: make bench BENCH=pods
 //	    podstart
 //
 // All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and

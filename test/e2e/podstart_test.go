@@ -61,7 +61,7 @@ type podStart struct {
 // an otherwise idle machine.
 func TestPodsStartWithinLimits(t *testing.T) {
 	if os.Getenv("E2E_MEASURE") == "" {
-		t.Skip("it measures, and needs an otherwise idle machine: make bench-pods")
+		t.Skip("it measures, and needs an otherwise idle machine: make bench BENCH=pods")
 	}
 	needsKit(t, "they change what runs on the node")
 	findCard(t)

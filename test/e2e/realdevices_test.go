@@ -22,7 +22,7 @@ import (
 func TestRealDevices(t *testing.T) {
 	needsKit(t, "that of test/vm/cluster")
 	if _, err := tryOnNode("", "test", "-e", "/sys/bus/pci/devices/"+blueVF); err != nil {
-		t.Skip("the node has no VFs of igb: make test-vm-e2e")
+		t.Skip("the node has no VFs of igb: make test-e2e E2E=qemu")
 	}
 	r := &realNode{boot: functions(t)}
 	program(t, "sriov", content(t, "bin/cluster/sriov"))

@@ -1,8 +1,8 @@
 # A cluster whose node runs in QEMU. The Makefile includes this file.
 
-.PHONY: deps-cluster deps-containerd test-vm-e2e
+.PHONY: deps-cluster deps-containerd e2e-qemu
 
-deps-cluster: deps-containerd ## build a control plane, kubelet, containerd and CNI plugins into bin/cluster, for test-vm-e2e; K8S_VERSION=1.37.1 selects the version; the first build takes about 25 minutes
+deps-cluster: deps-containerd ## build a control plane, kubelet, containerd and CNI plugins into bin/cluster, for test-e2e E2E=qemu; K8S_VERSION=1.37.1 selects the version; the first build takes about 25 minutes
 	@test/apiserver/programs/build $(BIN)/cluster '$(K8S_VERSION)' kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
 
 deps-containerd:
@@ -13,9 +13,9 @@ deps-containerd:
 	@$(GO_BUILD) -o $(BIN)/cluster/sriov ./test/vm/standin
 
 # The cluster has a network namespace of its own, so the tests run inside it (E2E_CLUSTER run).
-test-vm-e2e: export E2E_CLUSTER := $(CURDIR)/test/vm/cluster
-test-vm-e2e: export E2E_PATIENCE := 10
-test-vm-e2e: build deps-peers ## test both agents in a cluster whose node, with kubelet, runtime and devices, runs in QEMU; needs make deps-cluster: test/vm/README.md
+e2e-qemu: export E2E_CLUSTER := $(CURDIR)/test/vm/cluster
+e2e-qemu: export E2E_PATIENCE := 10
+e2e-qemu: build deps-peers
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
 	@go test -tags e2e,grpcnotrace -ldflags '-s -w' -c -o $(BIN)/e2e.test ./test/e2e
