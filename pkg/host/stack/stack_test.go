@@ -2,7 +2,6 @@ package stack_test
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,91 +10,13 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/stack"
+	"devinfo-cni.io/pkg/host/stack/stacktest"
 	"devinfo-cni.io/test/difftest"
 )
-
-// shapes are all ways in which this package knows to stack an interface on another one: kinds of links, with numbers of
-// their modes or of the attribute that names the lower interface.
-func shapes() (list []shape) {
-	add := func(kind string, attrs func(lower int) []*nl.RtAttr, master bool) {
-		list = append(list, shape{kind, attrs, master})
-	}
-	number := func(attr int, n uint32) func(int) []*nl.RtAttr {
-		return func(int) []*nl.RtAttr { return []*nl.RtAttr{nl.NewRtAttr(attr, nl.Uint32Attr(n))} }
-	}
-	for _, kind := range []string{"macvlan", "macvtap"} {
-		for mode := uint32(1); mode <= 16; mode *= 2 { // private, vepa, bridge, passthru, source
-			add(kind, number(nl.IFLA_MACVLAN_MODE, mode), false)
-		}
-	}
-	for _, kind := range []string{"ipvlan", "ipvtap"} {
-		for mode := range 3 { // L2, L3, L3S
-			add(kind, func(int) []*nl.RtAttr {
-				return []*nl.RtAttr{nl.NewRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(mode)))}
-			}, false)
-		}
-	}
-	for _, protocol := range []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021AD} {
-		add("vlan", func(int) []*nl.RtAttr {
-			return []*nl.RtAttr{nl.NewRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(7)), nl.NewRtAttr(nl.IFLA_VLAN_PROTOCOL, binary.BigEndian.AppendUint16(nil, protocol))}
-		}, false)
-	}
-	for _, kind := range []string{"macsec", "ipoib", "rmnet", "virt_wifi", "lowpan", "dsa", "hsr", "pfcp", "amt", "ovpn"} {
-		add(kind, func(int) []*nl.RtAttr { return nil }, false)
-	}
-	for _, kind := range []string{"vxlan", "gre", "gretap", "ipip", "sit", "vti", "ip6gre", "ip6gretap", "ip6tnl", "erspan", "xfrm", "geneve", "bareudp", "gtp"} {
-		for attr := 1; attr <= 4; attr++ { // one of them is the index of the lower interface
-			add(kind, func(lower int) []*nl.RtAttr { return []*nl.RtAttr{nl.NewRtAttr(attr, nl.Uint32Attr(uint32(lower)))} }, false)
-		}
-	}
-	for _, kind := range []string{"bridge", "bond", "team", "vrf"} {
-		add(kind, number(1, 1), true)
-	}
-	return list
-}
-
-type shape struct {
-	kind   string
-	attrs  func(lower int) []*nl.RtAttr
-	master bool
-}
-
-// put stacks an interface on another one and sets it up. ok is false if the kernel refuses the shape.
-func (s shape) put(lower netlink.Link) (ok bool) {
-	request := func(command, flags int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) bool {
-		req := nl.NewNetlinkRequest(command, flags|unix.NLM_F_ACK)
-		req.AddData(msg)
-		for _, a := range attrs {
-			req.AddData(a)
-		}
-		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-		return err == nil
-	}
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(s.kind))
-	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
-	for _, a := range s.attrs(lower.Attrs().Index) {
-		data.AddChild(a)
-	}
-	attrs := []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("spy")), info}
-	if !s.master {
-		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(lower.Attrs().Index))))
-	}
-	if !request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, nl.NewIfInfomsg(unix.AF_UNSPEC), attrs...) {
-		return false
-	}
-	spy, err := netlink.LinkByName("spy")
-	if err != nil || s.master && netlink.LinkSetMasterByIndex(lower, spy.Attrs().Index) != nil {
-		return false
-	}
-	_ = netlink.LinkSetUp(spy)
-	return true
-}
 
 // frame is a broadcast that each interface on the link receives, with the tag of the VLAN 7 or none.
 func frame(tag []byte) []byte {
@@ -221,9 +142,9 @@ func TestNextPodAloneHasFrames(t *testing.T) {
 		defer here.Close()
 		host, refused := fmt.Sprintf("/proc/self/fd/%d", here.Fd()), []string(nil)
 		survived := map[string]bool{}
-		for _, s := range shapes() {
+		for _, s := range stacktest.Shapes() {
 			if !accepted(t, s) {
-				refused = append(refused, s.kind)
+				refused = append(refused, s.Kind)
 				continue
 			}
 			for _, k := range keepers() {
@@ -236,7 +157,7 @@ func TestNextPodAloneHasFrames(t *testing.T) {
 				difftest.Must(t, linktest.InNetns(pod, func() error {
 					nic, err = netlink.LinkByName("nic")
 					difftest.Must(t, err, netlink.LinkSetUp(nic))
-					s.put(nic)
+					s.Put(nic)
 					spy, err := netlink.LinkByName("spy")
 					difftest.Must(t, err)
 					f, err := os.Open(spies)
@@ -269,12 +190,12 @@ func TestNextPodAloneHasFrames(t *testing.T) {
 }
 
 // accepted reports whether the kernel accepts a shape.
-func accepted(t *testing.T, s shape) (ok bool) {
+func accepted(t *testing.T, s stacktest.Shape) (ok bool) {
 	t.Helper()
 	linktest.AddVeth(t, "nic", "peer", "/proc/thread-self/ns/net")
 	nic, err := netlink.LinkByName("nic")
 	difftest.Must(t, err)
-	ok = s.put(nic)
+	ok = s.Put(nic)
 	if spy, err := netlink.LinkByName("spy"); err == nil {
 		difftest.Must(t, netlink.LinkDel(spy))
 	}
@@ -283,10 +204,10 @@ func accepted(t *testing.T, s shape) (ok bool) {
 }
 
 // check hides the interface spy with a keeper, removes it, and gives nic to the next pod.
-func check(t *testing.T, s shape, k keeper, in, next, wire string, survived map[string]bool) {
+func check(t *testing.T, s stacktest.Shape, k keeper, in, next, wire string, survived map[string]bool) {
 	t.Helper()
-	name := s.kind + " kept by " + k.name
-	alive := linktest.InNetns(in, func() error { _, err := netlink.LinkByName("spy"); return err }) == nil && !s.master
+	name := s.Kind + " kept by " + k.name
+	alive := linktest.InNetns(in, func() error { _, err := netlink.LinkByName("spy"); return err }) == nil && !s.Master
 	nic, err := netlink.LinkByName("nic")
 	difftest.Must(t, err, netlink.LinkSetUp(nic)) // as the next pod does
 	spied := func() int { return 0 }
@@ -295,7 +216,7 @@ func check(t *testing.T, s shape, k keeper, in, next, wire string, survived map[
 		send(t, wire)
 		stolen := spied()
 		spied = listen(t, in, "spy")
-		survived[s.kind] = survived[s.kind] || stolen > 0
+		survived[s.Kind] = survived[s.Kind] || stolen > 0
 	}
 	end := k.keep(t, in)
 	found, err := stack.Find("/proc")
@@ -304,9 +225,9 @@ func check(t *testing.T, s shape, k keeper, in, next, wire string, survived map[
 	receives, err := stack.Receives(nic.Attrs().Index)
 	difftest.Must(t, err)
 	switch {
-	case alive && k.named && survived[s.kind] && len(uppers) != 1:
+	case alive && k.named && survived[s.Kind] && len(uppers) != 1:
 		t.Errorf("%s: found %v", name, found)
-	case alive && !k.named && s.kind != "vlan" && survived[s.kind] && receives == stack.Receivers{}: // a vlan has no receive handler
+	case alive && !k.named && s.Kind != "vlan" && survived[s.Kind] && receives == stack.Receivers{}: // a vlan has no receive handler
 		t.Errorf("%s: nothing is reported", name)
 	}
 	for _, u := range uppers {

@@ -1,0 +1,127 @@
+//go:build vm
+
+package vm_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/stack"
+	"devinfo-cni.io/pkg/host/stack/stacktest"
+)
+
+// netnsFile is a network namespace that only a descriptor keeps.
+func netnsFile(t *testing.T) *os.File {
+	t.Helper()
+	path := t.TempDir() + "/netns"
+	must(t, linktest.MakeNetns(path))
+	f, err := os.Open(path)
+	must(t, err)
+	must(t, unix.Unmount(path, unix.MNT_DETACH))
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// in calls f in a network namespace.
+func in(t *testing.T, netns *os.File, f func() error) {
+	t.Helper()
+	must(t, linktest.InNetns(fmt.Sprint("/proc/self/fd/", netns.Fd()), f))
+}
+
+// A pod stacks each kind of interface that the kernel takes on its VF, and leaves it in a namespace that lives longer. A
+// reset ends all of them, whatever keeps the namespace, and the next pod has its frames.
+func TestResetEndsWhatPodStacked(t *testing.T) {
+	needs(t, "igb", "vpvdpa")
+	t.Cleanup(func() { vfsBack(t) })
+	for _, test := range []struct {
+		address, ifName, pf string
+		vf                  int
+	}{
+		{"0000:41:10.0", "enp65s0v0", "enp65s0", 0},
+		{"0000:02:00.2", "enp2s0v1", "enp2s0", 1},
+	} {
+		t.Run(test.address, func(t *testing.T) {
+			node, was, undo := kept(t, test.address, test.ifName, test.pf, test.vf)
+			of := was
+			of.Reset = restore.Auto
+			var survived, ended []string
+			for _, shape := range stacktest.Shapes() {
+				pod, spies := netnsFile(t), netnsFile(t)
+				put := podStacks(t, shape, interfaceOf(t, test.address), pod, spies)
+				if !put {
+					_, err := node.Restore(was)
+					must(t, err)
+					continue
+				}
+				spied := false
+				in(t, spies, func() error {
+					_, err := netlink.LinkByName("spy")
+					spied = err == nil
+					return nil
+				})
+				if spied {
+					survived = append(survived, shape.Kind)
+				}
+				began := time.Now()
+				did, err := node.Restore(of)
+				if !slices.Contains(did, restore.Reset) {
+					t.Fatalf("%s: did %q, %v", shape.Kind, did, err)
+				}
+				t.Logf("%s: reset in %v: %q, %v", shape.Kind, time.Since(began).Round(time.Millisecond), did, err)
+				in(t, spies, func() error {
+					if l, err := netlink.LinkByName("spy"); err == nil && spied {
+						index := l.Attrs().ParentIndex
+						if slices.Contains([]string{"macvlan", "macvtap", "ipvlan", "ipvtap", "vlan", "macsec"}, l.Type()) {
+							t.Errorf("%s: it is still there, on %d", shape.Kind, index)
+						}
+					} else {
+						ended = append(ended, shape.Kind)
+					}
+					return nil
+				})
+				undo()
+				l, err := netlink.LinkByName(test.ifName)
+				must(t, err)
+				if r, err := stack.Receives(l.Attrs().Index); err != nil || r != (stack.Receivers{}) {
+					t.Errorf("%s: %+v, %v", shape.Kind, r, err)
+				}
+			}
+			if !slices.Contains(survived, "macvlan") {
+				t.Error("no macvlan survived the move, so nothing was tested")
+			}
+			t.Logf("these survived the move to the host: %q", slices.Compact(survived))
+		})
+	}
+}
+
+// podStacks moves an interface to a pod, which stacks another one on it and moves that to the namespace spies. It then
+// moves the interface back. It reports whether the kernel accepted the shape.
+func podStacks(t *testing.T, shape stacktest.Shape, ifName string, pod, spies *os.File) (put bool) {
+	t.Helper()
+	host, err := os.Open("/proc/thread-self/ns/net")
+	must(t, err)
+	defer host.Close()
+	l, err := netlink.LinkByName(ifName)
+	must(t, err)
+	must(t, netlink.LinkSetNsFd(l, int(pod.Fd())))
+	in(t, pod, func() error {
+		l, err := netlink.LinkByName(ifName)
+		must(t, err)
+		must(t, netlink.LinkSetUp(l))
+		if put = shape.Put(l); put {
+			spy, err := netlink.LinkByName("spy")
+			must(t, err)
+			_ = netlink.LinkSetNsFd(spy, int(spies.Fd())) // a bridge stays
+		}
+		return netlink.LinkSetNsFd(l, int(host.Fd()))
+	})
+	return put
+}
