@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // A DeviceKey is a value in a delegate's configuration that names a device of the node.
@@ -32,9 +33,10 @@ const (
 // nil if other parsers could read another device: if two keys of one object, at any depth, differ only in letter case, or
 // if a name is also a path. Equal keys are no problem, because libcni passes on only the last.
 func DelegateDevices(key string, raw json.RawMessage, runtime map[string]json.RawMessage) ([]DeviceKey, *Problem) {
-	s := scan{Decoder: json.NewDecoder(bytes.NewReader(raw)), path: []string{key}}
-	s.UseNumber()
-	s.value("", inDelegates)
+	s := scan{text: raw, path: []string{key}}
+	if json.Valid(raw) { // Parse has read the text, but an entry of the journal may be damaged
+		s.value("", inDelegates)
+	}
 	for key, value := range runtime {
 		if text := ""; strings.EqualFold(key, "deviceID") && json.Unmarshal(value, &text) == nil { // for a delegate with the capability
 			s.add(DeviceKey{"runtimeConfig." + key, AsID, text})
@@ -64,9 +66,11 @@ func (d DeviceKey) problem() *Problem {
 
 func blank(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 
-// A scan reads the tokens of a delegate's configuration.
+// A scan reads the tokens of a delegate's configuration, which is valid JSON. [json.Decoder] takes ten times as long, and
+// a configuration may have megabytes.
 type scan struct {
-	*json.Decoder
+	text    []byte
+	pos     int      // of the next token
 	path    []string // keys around the current value
 	devices []DeviceKey
 	problem *Problem // the first one
@@ -80,10 +84,12 @@ const (
 	inRuntime         // its runtimeConfig
 )
 
-// below returns the place of a key's value, and how a text there names a device; "" = it does not.
+// below returns the place of the value of a folded key, and how a text there names a device; "" = it does not.
 func (p place) below(key string) (place, As) {
-	switch key = strings.ToLower(fold(key)); {
-	case p == elsewhere:
+	if p == elsewhere {
+		return elsewhere, ""
+	}
+	switch key = strings.ToLower(key); {
 	case key == "deviceid", key == "pcibusid" && p == inDelegates:
 		return elsewhere, AsID
 	case p == inRuntime:
@@ -110,36 +116,77 @@ func (s *scan) add(d DeviceKey) {
 }
 
 func (s *scan) value(as As, at place) {
-	token, _ := s.Token() // Parse has read the text
-	switch text, is := token.(string); {
-	case token == json.Delim('{'):
+	if !s.more(0) {
+		return
+	}
+	switch s.text[s.pos] {
+	case '{':
+		s.pos++
 		s.object(at)
-	case token == json.Delim('['):
-		for s.More() {
+	case '[':
+		s.pos++
+		for s.more(']') {
 			s.value("", at)
 		}
-		_, _ = s.Token()
-	case is && as != "":
-		s.add(DeviceKey{s.key(), as, text})
+	case '"':
+		if text := s.quoted(); as != "" {
+			s.add(DeviceKey{s.key(), as, unquoted(text)})
+		}
+	default:
+		for s.pos < len(s.text) && strings.IndexByte(blanks+"]}", s.text[s.pos]) < 0 {
+			s.pos++
+		}
 	}
 }
 
 func (s *scan) object(at place) {
 	seen := map[string]string{}
-	for s.More() {
-		token, _ := s.Token()
-		key, _ := token.(string)
+	for s.more('}') {
+		key := unquoted(s.quoted())
 		s.path = append(s.path, key)
 		folded := fold(key)
 		if other, ok := seen[folded]; ok && other != key && s.problem == nil {
 			s.problem = &Problem{s.key(), fmt.Sprintf("beside %q", clip([]byte(other))), "one of the two keys: other parsers ignore the letter case"}
 		}
 		seen[folded] = key
-		below, as := at.below(key)
+		below, as := at.below(folded)
 		s.value(as, below)
 		s.path = s.path[:len(s.path)-1]
 	}
-	_, _ = s.Token()
+}
+
+const blanks = " \t\r\n,:" // between tokens
+
+// more skips what is between tokens, and end. It returns false for end and at the end of the text.
+func (s *scan) more(end byte) bool {
+	for s.pos < len(s.text) && strings.IndexByte(blanks, s.text[s.pos]) >= 0 {
+		s.pos++
+	}
+	if s.pos < len(s.text) && s.text[s.pos] == end {
+		s.pos++
+		return false
+	}
+	return s.pos < len(s.text)
+}
+
+// quoted skips a string and returns it with its quotes.
+func (s *scan) quoted() []byte {
+	from := s.pos
+	for s.pos++; s.pos < len(s.text) && s.text[s.pos] != '"'; s.pos++ {
+		if s.text[s.pos] == '\\' {
+			s.pos++
+		}
+	}
+	s.pos++
+	return s.text[from:min(s.pos, len(s.text))]
+}
+
+func unquoted(text []byte) (s string) {
+	if inside := text[1 : len(text)-1]; bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
+		return string(inside)
+	}
+	_ = json.Unmarshal(text, &s) // is valid
+	return s
 }
 
 // fold returns the same text for all keys that encoding/json takes for the same field.
