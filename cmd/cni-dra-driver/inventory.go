@@ -21,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/nic"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -154,7 +155,7 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	if err != nil {
 		return host, nil, err
 	}
-	if host, err = inventory.Live(sys); err != nil {
+	if host, err = inventory.Live(sys, &settings.Memory{Proc: "/proc"}); err != nil {
 		return host, nil, err
 	}
 	taken, err = journal.LockedBySRIOV(os.DirFS(journal.SRIOVLocks), link.NetnsGone)

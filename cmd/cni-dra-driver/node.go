@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/event"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -35,6 +36,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
 	}
 	memory := podresources.Memory{Socket: socket, Driver: driver}
+	conditions := &settings.Memory{Proc: "/proc"}
 	return &devices.Inventory{
 		Rules: rules, File: o.devices, Events: event.Listen, Times: inventory.DefaultTimes(),
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
@@ -42,7 +44,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 			if o.captureFile != "" {
 				return captured(o.captureFile)
 			}
-			return inventory.Live(sys)
+			return inventory.Live(sys, conditions)
 		},
 		Waits: memory.Waits,
 		Others: func(ctx context.Context) (map[string]string, error) {

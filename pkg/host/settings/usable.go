@@ -3,7 +3,10 @@ package settings
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink/nl"
 
@@ -98,6 +101,31 @@ func Conditions(proc string) (list []Condition, err error) {
 			one.Uppers = append(one.Uppers, u.String())
 		}
 		list = append(list, one)
+	}
+	return list, nil
+}
+
+// Memory calls [Conditions], and for half a minute remembers that all interfaces were usable: on a node with many pods it
+// takes long to look into all network namespaces.
+type Memory struct {
+	Proc string
+
+	mu    sync.Mutex
+	clean time.Time
+	list  []Condition
+}
+
+func (m *Memory) Conditions() (list []Condition, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Since(m.clean) < 30*time.Second {
+		return m.list, nil
+	}
+	if list, err = Conditions(m.Proc); err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(list, func(c Condition) bool { return Usable(c) != nil }) {
+		m.clean, m.list = time.Now(), list
 	}
 	return list, nil
 }

@@ -210,6 +210,8 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)
+	case d.Unusable != "":
+		return "the next pod could not use it alone: " + d.Unusable
 	case isNIC(d.Kind) && len(on) > 0:
 		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on))
 	case d.onUIO(): // DMA without an IOMMU

@@ -2,6 +2,7 @@ package inventory_test
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/listing"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
@@ -251,6 +253,30 @@ func TestFunctionsOnUIOAreNotOffered(t *testing.T) {
 		}
 		if got := decision(t, inventory.Decide(devices, rules(t, giveAll), input()), "pci-0000-01-10-6"); got.Why != why {
 			t.Errorf("%s: got %q, want %q", driver, got.Why, why)
+		}
+	}
+}
+
+func TestDeviceThatNextPodCannotUseIsNotOffered(t *testing.T) {
+	h := host(t, capturetest.Text(t, "igb-sriov"))
+	plain := settings.Dump{"multicast": "on"}
+	h.Conditions = []settings.Condition{
+		{Name: "eth2", Dump: settings.Dump{"multicast": "on", "noarp": "on"}},
+		{Name: "eth3", Dump: plain, Uppers: []string{"macvlan spy in /proc/7/ns/net"}},
+		{Name: "eth4", Dump: plain},
+	}
+	s := input()
+	s.Ours = inventory.Published{"pci-0000-01-10-0": {}} // a claim has it
+	for n, want := range []string{
+		"the next pod could not use it alone: eth2 has ARP off: ip link set eth2 arp on",
+		"the next pod could not use it alone: eth3 has macvlan spy in /proc/7/ns/net on it: remove that interface, or end the process that keeps its network namespace",
+		"",
+	} {
+		of := rules(t, "devices: [{drivers: [igbvf], sharing: exclusive}]")
+		name := fmt.Sprintf("pci-0000-01-10-%d", 2*n)
+		difftest.Same(t, name, decision(t, inventory.Decide(read(t, h), of, input()), name).Why, want)
+		if n == 0 {
+			difftest.Same(t, "in a pod", decision(t, inventory.Decide(read(t, h), of, s), name).Why, "")
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/listing"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -23,16 +24,20 @@ type Host struct {
 	hostdev.Host
 	Uplinks []string          // interfaces of default routes; nil = unknown
 	Uses    map[string]string // other uses of interfaces by the host: see [listing.Uses]; nil = unknown
+
+	Conditions []settings.Condition // of hardware interfaces; nil = unknown
+	Blind      error                // why they are unknown
 }
 
-// Live reads this machine: see [hostdev.Live].
-func Live(sys *sysfs.FS) (Host, error) {
+// Live reads this machine: see [hostdev.Live] and [settings.Conditions].
+func Live(sys *sysfs.FS, memory *settings.Memory) (Host, error) {
 	host, err := hostdev.Live(sys)
 	if err != nil {
 		return Host{}, err
 	}
 	uplinks, uses, err := listing.Uses(host.Links)
-	return Host{host, append([]string{}, uplinks...), uses}, err
+	conditions, blind := memory.Conditions()
+	return Host{Host: host, Uplinks: append([]string{}, uplinks...), Uses: uses, Conditions: conditions, Blind: blind}, err
 }
 
 func Captured(file *capturefile.Host) (Host, error) {
@@ -40,7 +45,7 @@ func Captured(file *capturefile.Host) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	return Host{hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, links.Uplinks, links.Uses}, nil
+	return Host{Host: hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, Uplinks: links.Uplinks, Uses: links.Uses}, nil
 }
 
 // Read returns the network devices of a host with their attributes, by name. It fails if sysfs cannot be read. If an
@@ -70,12 +75,21 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	for _, name := range h.Uplinks {
 		routes[name] = "has a default route"
 	}
+	if h.Blind != nil {
+		r.warnings = append(r.warnings, fmt.Sprintf("cannot tell what earlier pods left on interfaces: %v", h.Blind))
+	}
+	unusable := map[string]string{}
+	for _, c := range h.Conditions {
+		for _, f := range settings.Usable(c) {
+			unusable[c.Name] = cmp.Or(unusable[c.Name], fmt.Sprintf("%s has %s: %s", c.Name, f.Found, f.Remedy))
+		}
+	}
 	uplinks, uses := r.downwards(routes), r.downwards(h.Uses)
 	for _, d := range r.devices {
 		if err := r.hardware(d); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
-		d.Uplink, d.HostUse = uplinks[d.IfName], uses[d.IfName]
+		d.Uplink, d.HostUse, d.Unusable = uplinks[d.IfName], uses[d.IfName], unusable[d.IfName]
 		r.interfaceOf(d)
 	}
 	for _, d := range r.devices { // the host also needs the parents of an uplink, such as its PF
