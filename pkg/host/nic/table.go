@@ -154,7 +154,7 @@ var families = []*Family{
 	{
 		Driver: "ionic", VFDriver: "ionic", Vendor: "AMD Pensando",
 		Products: []Product{{Name: "DSC", IDs: []string{"1dd8:1002"}, VFs: []string{"1dd8:1003"}}},
-		Finds:    VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
+		Finds:    VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive, noRebind},
 	},
 	{
 		Driver: "pds_core", VFDriver: "pds_core", Vendor: "AMD Pensando",
