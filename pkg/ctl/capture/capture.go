@@ -38,6 +38,7 @@ type Source struct {
 	Root  string // root directory of the host; "" = /
 	State State
 	Live  any // node/live.json, which devinfoctl doctor reads; nil = none
+	Trial any // node/trial.json, results of checks that somebody ran on the host; nil = none
 
 	// Parts returns the content of the files below netlink/ by name, such as "ip-link.json". They include the
 	// interfaces of the network namespaces at the given paths.
@@ -77,6 +78,9 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	err = a.addJSON(itself, h.State)
 	if h.Live != nil {
 		err = cmp.Or(err, a.addJSON("node/live.json", h.Live))
+	}
+	if h.Trial != nil {
+		err = cmp.Or(err, a.addJSON("node/trial.json", h.Trial))
 	}
 	if err != nil {
 		return nil, nil, err
