@@ -1,5 +1,7 @@
 # A cluster whose node runs in QEMU. The Makefile includes this file.
 
+include test/hardware/hardware.mk
+
 .PHONY: deps-cluster deps-containerd e2e-qemu
 
 deps-cluster: deps-containerd ## build a control plane, kubelet, containerd and CNI plugins into bin/cluster, for test-e2e E2E=qemu; K8S_VERSION=1.37.1 selects the version; the first build takes about 25 minutes

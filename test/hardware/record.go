@@ -1,0 +1,241 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/stack"
+	"devinfo-cni.io/pkg/host/store"
+)
+
+// record is what a run must undo. It is on disk before the run touches anything, and removed after all is as before.
+type record struct {
+	BootID    string
+	Functions []function
+}
+
+type function struct {
+	Ref    hostdev.Ref
+	Before restore.Snapshot
+	State  state // for people, and to compare after a reboot
+}
+
+// state is a function as a person sees it.
+type state struct {
+	Driver, Override     string
+	IfName, MAC          string `json:",omitempty"`
+	MTU                  int    `json:",omitempty"`
+	Up                   bool
+	RDMA, VDPA, Auxilary []string `json:",omitempty"` // names
+}
+
+func (n *node) recordFile() string { return n.dir + "/run.json" }
+
+// begin records the functions.
+func (n *node) begin(targets []*target) (*record, error) {
+	r := &record{BootID: n.bootID}
+	for _, t := range targets {
+		before, err := n.custody.Look(t.Ref)
+		if err != nil {
+			return nil, err
+		}
+		state, err := n.state(t.Ref)
+		if err != nil {
+			return nil, err
+		}
+		r.Functions = append(r.Functions, function{t.Ref, before, state})
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	file, err := store.Replace(n.dir, n.recordFile(), func(temp *os.File) error {
+		_, err := temp.Write(data)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", n.recordFile(), err)
+	}
+	return r, errors.Join(file.Close(), store.SyncDir(n.dir))
+}
+
+// state reads what the kernel shows without package restore, so that a mistake there is seen.
+func (n *node) state(ref hostdev.Ref) (s state, err error) {
+	dir := "/sys/bus/pci/devices/" + ref.PCI
+	if _, err := os.Stat(dir); err != nil {
+		return s, err
+	}
+	driver, _ := os.Readlink(dir + "/driver")
+	s.Driver = filepath.Base(driver)
+	override, err := os.ReadFile(dir + "/driver_override")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	s.Override = strings.TrimSpace(string(override))
+	nets, _ := filepath.Glob(dir + "/net/*")
+	more, _ := filepath.Glob(dir + "/virtio*/net/*")
+	if nets = append(nets, more...); len(nets) > 0 {
+		s.IfName = filepath.Base(nets[0])
+		l, err := netlink.LinkByName(s.IfName)
+		if err != nil {
+			return s, err
+		}
+		s.MAC, s.MTU, s.Up = l.Attrs().HardwareAddr.String(), l.Attrs().MTU, l.Attrs().RawFlags&unix.IFF_UP != 0
+	}
+	s.RDMA, s.VDPA, s.Auxilary = below(dir+"/infiniband/*"), below(dir+"/vdpa*"), below(dir+"/*.*.[0-9]*")
+	return s, nil
+}
+
+func below(pattern string) (names []string) {
+	paths, _ := filepath.Glob(pattern)
+	for _, path := range paths {
+		names = append(names, filepath.Base(path))
+	}
+	return names
+}
+
+// unlike returns the fields in which a function differs, "MTU: 1500 before, now 1400".
+func (s state) unlike(now state) (list []string) {
+	compare := func(what string, before, now any) {
+		if b, n := fmt.Sprint(before), fmt.Sprint(now); b != n {
+			list = append(list, fmt.Sprintf("%s: %s before, now %s", what, b, n))
+		}
+	}
+	compare("driver", s.Driver, now.Driver)
+	compare("driver_override", s.Override, now.Override)
+	compare("interface", s.IfName, now.IfName)
+	compare("MAC", s.MAC, now.MAC)
+	compare("MTU", s.MTU, now.MTU)
+	compare("up", s.Up, now.Up)
+	compare("RDMA devices", s.RDMA, now.RDMA)
+	compare("vDPA devices", s.VDPA, now.VDPA)
+	compare("auxiliary devices", s.Auxilary, now.Auxilary)
+	return list
+}
+
+// undo restores what a killed run has left, and reports whether a function is different from before.
+func (n *node) undo(out io.Writer) (different bool, err error) {
+	r, err := n.readRecord()
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	fmt.Fprintf(out, "An earlier run has not ended. Restoring its functions.\n")
+	var wrong []string
+	for _, f := range r.Functions {
+		if r.BootID != n.bootID { // a boot has reset everything but what udev and drivers set
+			f.Before.Inode, f.State.Up = 0, false
+		}
+		left := n.asBefore(f, r.BootID == n.bootID)
+		for _, text := range left {
+			wrong = append(wrong, f.Ref.PCI+": "+text)
+			fmt.Fprintf(out, "  %s: %s\n", f.Ref.PCI, text)
+		}
+		if left == nil {
+			fmt.Fprintf(out, "  %s is as before\n", f.Ref.PCI)
+		}
+	}
+	if wrong != nil && r.BootID == n.bootID {
+		return true, fmt.Errorf("not everything is as before; run devinfo-try --restore again, or restart the node; the record is %s", n.recordFile())
+	}
+	return wrong != nil, n.end()
+}
+
+func (n *node) readRecord() (r record, err error) {
+	data, err := os.ReadFile(n.recordFile())
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", n.recordFile(), err)
+	}
+	return r, nil
+}
+
+// end forgets the run.
+func (n *node) end() error {
+	for _, name := range []string{"devinfo", "dp", "state", "cdi", "cni"} {
+		if err := os.RemoveAll(n.dir + "/" + name); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.Remove(n.recordFile()), store.SyncDir(n.dir))
+}
+
+// patience is the time in which a driver and the kernel must have brought a function back. A driver may refuse a MAC for some
+// seconds, and the kernel moves interfaces back in the background. DEVINFO_TRY_PATIENCE replaces it.
+var patience = func() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("DEVINFO_TRY_PATIENCE")); err == nil {
+		return d
+	}
+	return time.Minute
+}()
+
+// asBefore ends the program's namespaces, restores a function if told to, and returns how it differs from before.
+func (n *node) asBefore(f function, mayChange bool) (different []string) {
+	removePods()
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		different = nil
+		if mayChange {
+			if err := n.removeUppers(f.Before.IfName); err != nil {
+				different = append(different, err.Error())
+			}
+			if _, err := n.custody.Restore(f.Before); err != nil {
+				different = append(different, err.Error())
+			} else if err := n.up(f.State); err != nil {
+				different = append(different, err.Error())
+			}
+		}
+		now, err := n.state(f.Ref)
+		if err != nil {
+			different = append(different, err.Error())
+		} else if err == nil {
+			different = append(different, f.State.unlike(now)...)
+		}
+		if different == nil || time.Now().After(deadline) {
+			return different
+		}
+	}
+}
+
+// up sets an interface up or down as it was. A move takes it down.
+func (n *node) up(s state) error {
+	if s.IfName == "" {
+		return nil
+	}
+	l, err := netlink.LinkByName(s.IfName)
+	switch {
+	case err != nil:
+		return err
+	case s.Up:
+		return netlink.LinkSetUp(l)
+	}
+	return netlink.LinkSetDown(l)
+}
+
+// removeUppers removes the interfaces on a function's interface. There were none before the run.
+func (n *node) removeUppers(ifName string) error {
+	l, err := netlink.LinkByName(ifName)
+	if ifName == "" || err != nil {
+		return nil // not on the node yet
+	}
+	on, err := stack.Find("/proc")
+	for _, upper := range on[l.Attrs().Index] {
+		err = errors.Join(err, upper.Remove())
+	}
+	return err
+}

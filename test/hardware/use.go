@@ -1,0 +1,215 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/process"
+	"devinfo-cni.io/pkg/host/stack"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// uses is what the node's programs use. What cannot be read counts as used.
+type uses struct {
+	node   *node
+	host   inventory.Host
+	leased []string          // journal IDs
+	given  map[string]string // by PCI address: why
+	stacks map[int][]stack.Upper
+	root   string // of the files of libvirt, NetworkManager and systemd; "" = /
+}
+
+const kubelet = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err error) {
+	u = &uses{node: n, host: host, given: map[string]string{}}
+	if u.leased, err = journal.Open(n.config.StateDir, n.bootID).Leased(journal.OfDevice); err != nil {
+		return nil, fmt.Errorf("leases of devinfo: %w", err)
+	}
+	locked, err := journal.LockedBySRIOV(os.DirFS(journal.SRIOVLocks), link.NetnsGone)
+	if err != nil {
+		return nil, fmt.Errorf("locks of sriov-cni: %w", err)
+	}
+	for address, why := range locked {
+		u.given[address] = why
+	}
+	if u.stacks, err = stack.Find("/proc"); err != nil {
+		return nil, fmt.Errorf("interfaces on other interfaces: %w", err)
+	}
+	if _, err := os.Stat(kubelet); errors.Is(err, fs.ErrNotExist) {
+		return u, nil // no node of a cluster
+	}
+	answer, err := podresources.Ask(ctx, kubelet)
+	if err != nil {
+		return nil, fmt.Errorf("cannot tell which functions pods have, so none is used: %w", err)
+	}
+	for _, g := range answer.Given {
+		u.given[g.Device] = fmt.Sprintf("pod %s has it (%s)", g.Pod, g.Resource)
+	}
+	for _, c := range answer.Claimed {
+		for _, address := range c.PCI {
+			u.given[address] = fmt.Sprintf("pod %s has it by a claim (%s)", c.Pod, c.Driver)
+		}
+	}
+	return u, nil
+}
+
+// why returns why a function cannot be used, or "".
+func (u *uses) why(t *target) string {
+	for _, test := range []func(*target) (string, error){u.shared, u.held, u.busy, u.onTop, u.open, u.virtualMachine, u.managed} {
+		why, err := test(t)
+		if err != nil {
+			return "cannot tell whether it is in use: " + err.Error()
+		}
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (u *uses) shared(t *target) (string, error) {
+	if t.VFs > 0 {
+		return fmt.Sprintf("it has %d VFs, which would lose their PF", t.VFs), nil
+	}
+	return "", nil
+}
+
+func (u *uses) held(t *target) (string, error) {
+	if slices.Contains(u.leased, sysfs.ID("pci", t.PCI)) || slices.ContainsFunc(t.vdpa, func(name string) bool { return slices.Contains(u.leased, sysfs.ID("vdpa", name)) }) {
+		return "devinfo has a lease of it: see devinfoctl list " + t.PCI, nil
+	}
+	return u.given[t.PCI], nil
+}
+
+// busy is what the inventory knows: addresses, routes, ports of bonds and bridges, an interface that is elsewhere.
+func (u *uses) busy(t *target) (string, error) {
+	if t.Driver == "" {
+		return "it has no driver", nil
+	}
+	if len(t.vdpa) == 0 {
+		return inventory.Busy(u.host, t.name)
+	}
+	for _, name := range t.vdpa { // only the vDPA devices are tried, and the function stays
+		if why, err := inventory.Busy(u.host, "vdpa-"+name); why != "" || err != nil {
+			return why, err
+		}
+	}
+	return "", nil
+}
+
+func (u *uses) onTop(t *target) (string, error) {
+	for _, l := range u.host.Links {
+		if l.Name != t.IfName || t.IfName == "" {
+			continue
+		}
+		if on := u.stacks[l.Index]; len(on) > 0 {
+			return fmt.Sprintf("%s is on %s", on[0], t.IfName), nil
+		}
+	}
+	return "", nil
+}
+
+// open looks for processes that have a device node of the function open: vfio, RDMA or vhost-vdpa.
+func (u *uses) open(t *target) (string, error) {
+	var numbers []process.Number
+	add := func(pattern string) error {
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			number, err := process.Parse(strings.TrimSpace(string(data)))
+			if err != nil {
+				return err
+			}
+			numbers = append(numbers, number)
+		}
+		return nil
+	}
+	dir := "/sys/bus/pci/devices/" + t.PCI + "/"
+	err := cmp.Or(add(dir+"infiniband_verbs/*/dev"), add(dir+"infiniband_mad/*/dev"), add(dir+"vfio-dev/*/dev"), add(dir+"vdpa*/vhost-vdpa-*/dev"), add(dir+"*/vhost-vdpa-*/dev"))
+	if group, e := os.Readlink(dir + "iommu_group"); e == nil && strings.Contains(t.Driver, "vfio") {
+		err = cmp.Or(err, add("/sys/class/vfio/"+filepath.Base(group)+"/dev"))
+	}
+	if err != nil || len(numbers) == 0 {
+		return "", err
+	}
+	holders, err := process.Opened("/proc", numbers)
+	if err != nil || len(holders) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%s has its device node open", holders[0]), nil
+}
+
+// virtualMachine looks for the function, its interface, and its PF as a pool, in the definitions of libvirt's machines and
+// networks, running or not.
+func (u *uses) virtualMachine(t *target) (string, error) {
+	a := t.Function.Address
+	address := regexp.MustCompile(fmt.Sprintf(`bus=['"]0x0*%x['"]\s+slot=['"]0x0*%x['"]\s+function=['"]0x0*%x['"]`, a.Bus, a.Device, a.Function))
+	names := []string{t.IfName}
+	if t.Parent != nil {
+		names = append(names, t.Parent.IfName)
+	}
+	for _, dir := range []string{"/etc/libvirt/qemu", "/etc/libvirt/qemu/networks", "/run/libvirt/qemu", "/run/libvirt/network"} {
+		dir = u.root + dir
+		files, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, f := range files {
+			if filepath.Ext(f.Name()) != ".xml" {
+				continue
+			}
+			data, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			if err != nil {
+				return "", err
+			}
+			named := slices.ContainsFunc(names, func(name string) bool {
+				return name != "" && regexp.MustCompile(`(dev|name)=['"]`+regexp.QuoteMeta(name)+`['"]`).Match(data)
+			})
+			if named || address.Match(data) {
+				return "libvirt names it: " + filepath.Join(dir, f.Name()), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// managed looks for a connection of NetworkManager, and for a file of systemd-networkd, that configures the interface.
+func (u *uses) managed(t *target) (string, error) {
+	for _, l := range u.host.Links {
+		if l.Name != t.IfName || t.IfName == "" {
+			continue
+		}
+		for _, m := range []struct{ who, file, key string }{
+			{"NetworkManager", "/run/NetworkManager/devices/", "connection-uuid="},
+			{"systemd-networkd", "/run/systemd/netif/links/", "NETWORK_FILE="},
+		} {
+			data, err := os.ReadFile(fmt.Sprint(u.root, m.file, l.Index))
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return "", err
+			}
+			if slices.ContainsFunc(strings.Split(string(data), "\n"), func(line string) bool { return strings.HasPrefix(line, m.key) && line != m.key }) {
+				return m.who + " configures " + t.IfName, nil
+			}
+		}
+	}
+	return "", nil
+}
