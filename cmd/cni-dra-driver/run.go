@@ -130,6 +130,7 @@ func connect(o *options) (kubernetes.Interface, error) {
 	}
 	c.UserAgent = "cni-dra-driver/" + build.Read().Version
 	c.QPS, c.Burst = 50, 100 // because many pods of a node may start at the same time
+	c.Wrap(dra.LimitPods)
 	return kubernetes.NewForConfig(c)
 }
 
@@ -173,11 +174,11 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
 		HostRoot: o.hostRoot, Gate: filepath.Join(o.cniBinDir, gateName), BootID: bootID,
 		Netns: link.CheckNetns, Unexposed: store.UnexposedBelow,
-		Status:  func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
-		Read:    dra.ReadClaim(client),
-		List:    dra.ListClaims(client),
-		Notify:  dra.PostNotices(client, driver, o.nodeName, log),
-		Metrics: registry, Log: log,
+		Status:   func(ctx context.Context, r status.Report) error { return status.Apply(ctx, client, r) },
+		Read:     dra.ReadClaim(client),
+		ClaimsOf: dra.ClaimsOf(client),
+		Notify:   dra.PostNotices(client, driver, o.nodeName, log),
+		Metrics:  registry, Log: log,
 		Devices: devices.Options{
 			Inventory: offered, NUMANode: numaForms[o.numaNode], Custody: own, Journal: held, Lineage: sys.Lineage,
 			Finder:          &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},

@@ -3,7 +3,10 @@ package dra
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -37,15 +42,52 @@ func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.
 	}
 }
 
-// ListClaims returns a function for [claim.Options.List] that reads claims from the API server.
-func ListClaims(client kubernetes.Interface) func(context.Context, string) ([]resourceapi.ResourceClaim, error) {
-	return func(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error) {
-		list, err := client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
+// ClaimsOf returns a function for [claim.Options.ClaimsOf] that reads pods from the API server. The client needs
+// [LimitPods].
+func ClaimsOf(client kubernetes.Interface) func(context.Context, state.Pod) ([]string, error) {
+	return func(ctx context.Context, of state.Pod) (names []string, err error) {
+		pod, err := client.CoreV1().Pods(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+		switch {
+		case status.Missing(err), err == nil && string(pod.UID) != of.UID:
+			return nil, nil
+		case err != nil:
 			return nil, err
 		}
-		return list.Items, nil
+		for name := range resourceclaim.PodClaims(pod) {
+			names = append(names, name)
+		}
+		return names, nil
 	}
+}
+
+// podLimit is the size of the largest pod that the driver reads. Users can create larger ones.
+const podLimit = 1 << 20
+
+// LimitPods is a wrapper for the transport of a client. It reads at most 1 MiB of the answer to a request for a pod.
+func LimitPods(next http.RoundTripper) http.RoundTripper { return limited{next} }
+
+type limited struct{ next http.RoundTripper }
+
+func (l limited) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := l.next.RoundTrip(request)
+	if err == nil && strings.Contains(request.URL.Path, "/pods/") {
+		answer.Body = &limitedBody{answer.Body, podLimit}
+	}
+	return answer, err
+}
+
+type limitedBody struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, fmt.Errorf("the pod has more than %d bytes", podLimit)
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // ReadLabels returns a function that reads the labels of a Node object from the API server's cache.

@@ -100,7 +100,7 @@ func useAPI(r *dratest.Rig, client *fake.Clientset) {
 	})
 	o := &r.Options
 	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }
-	o.Read, o.List, o.Notify = dra.ReadClaim(client), dra.ListClaims(client), dra.PostNotices(client, dratest.Driver, "node1", o.Log)
+	o.Read, o.ClaimsOf, o.Notify = dra.ReadClaim(client), dra.ClaimsOf(client), dra.PostNotices(client, dratest.Driver, "node1", o.Log)
 }
 
 // asked counts the requests to an API server, such as "patch resourceclaims/status".
@@ -158,7 +158,7 @@ func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
 	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3)
 	n.Change(func() { n.Remove("enp3s0f0v2") }) // updates a slice
 	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF3)
-	_, err := r.Options.List(t.Context(), "ns")
+	_, err := r.Options.ClaimsOf(t.Context(), state.Pod{Namespace: "ns", Name: "pod"})
 	difftest.Must(t, err)
 	_, err = dra.ReadLabels(client, "node1")(t.Context())
 	difftest.Must(t, err)

@@ -135,6 +135,6 @@ func TestNoMutexIsHeldDuringOutsideCalls(t *testing.T) {
 		b.Prepare(dratest.OnDevice(b.ClaimOf("b", "u2", "pod2", dratest.Net("x", "net1", "")), 0, dratest.VF2, ""))
 		b.RecordMultus(dratest.MultusEntry("other", "s0", b.Dir, dratest.ExclusiveLease("pci-0000:03:00.4")))
 		difftest.Says(t, b.RunPod(b.Sandbox("s2", "pod2")), "is held by")
-		difftest.Equal(t, b.OutsideCalls(), []string{"Advertised", "Host", "Lineage", "List", "Netns", "Notify", "Others", "Reached", "Status", "netns, with the journal locked"})
+		difftest.Equal(t, b.OutsideCalls(), []string{"Advertised", "ClaimsOf", "Host", "Lineage", "Netns", "Notify", "Others", "Reached", "Status", "netns, with the journal locked"})
 	})
 }

@@ -13,6 +13,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
@@ -49,8 +50,9 @@ func newNode(t testing.TB, r *dratest.Rig) *node {
 	adaptation.SetPluginRequestTimeout(2 * time.Second) // the default of containerd and CRI-O
 	ctx, cancel := context.WithCancel(context.Background())
 	reports := make(chan kubeletplugin.DeviceHealthReport)
+	k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
 	var calls sync.WaitGroup
-	calls.Go(func() { _ = dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"}).WatchHealthStatus(ctx, reports) })
+	calls.Go(func() { _ = k.WatchHealthStatus(ctx, reports) })
 	calls.Go(func() { n.watch(ctx, reports) })
 	t.Cleanup(func() { cancel(); calls.Wait() })
 	return n
@@ -248,7 +250,7 @@ func silence(r *dratest.Rig) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	r.Options.List = func(ctx context.Context, _ string) ([]resourceapi.ResourceClaim, error) {
+	r.Options.ClaimsOf = func(ctx context.Context, _ state.Pod) ([]string, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}

@@ -114,7 +114,7 @@ func runModel(t *testing.T, seed uint64) {
 	m := &model{Rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
 		claims: map[string]*resourceapi.ResourceClaim{}, sharedHolders: map[string]string{}, described: map[string]bool{}, client: fake.NewClientset(nodeOf(0)), kubelet: make(chan struct{}, 1),
 		slices: make(chan struct{}, 1), allocated: map[string]bool{}}
-	r.Options.List = m.list
+	r.Options.ClaimsOf = m.claimsOf
 	r.Options.Read, r.MetadataWriter, p.GivenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
 	p.SetHook(m.fault)
 	p.Kernel.Fault, p.Kernel.Spares = func() error { return m.kernelFault() }, true
@@ -298,16 +298,19 @@ func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*
 	return m.claims[string(ref.UID)].DeepCopy(), nil
 }
 
-func (m *model) list(ctx context.Context, _ string) (all []resourceapi.ResourceClaim, err error) {
+// claimsOf returns the claims that are reserved for a pod.
+func (m *model) claimsOf(ctx context.Context, pod state.Pod) (names []string, err error) {
 	if err := m.serve(ctx); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, claim := range m.claims {
-		all = append(all, *claim.DeepCopy())
+		if slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool { return string(c.UID) == pod.UID }) {
+			names = append(names, claim.Name)
+		}
 	}
-	return all, nil
+	return names, nil
 }
 
 // serve returns the error of a request to the API server.

@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
@@ -27,9 +26,11 @@ type claim struct {
 	record *state.Claim
 
 	// Set by events.
-	resourceVersion string    // newest resource version that an event has seen; "" = unknown
-	pod             state.Pod // pod that holds the claim
-	forgotten       bool      // the kubelet has unprepared the claim
+	// known counts the copies of the API server that were used. A copy that was asked for before another one was used may
+	// be out of date. Resource versions do not tell: they go back when etcd is restored from a backup.
+	known     int
+	pod       state.Pod // pod that holds the claim
+	forgotten bool      // the kubelet has unprepared the claim
 
 	// Set by events and by the worker.
 	attachError string // why an ADD failed; "" = no ADD failed, or the status already contains the error
@@ -146,12 +147,6 @@ func withheldDevices(record *state.Claim) (devices []string) {
 func podOf(at *state.Attachment) state.Pod {
 	namespace, name := at.Args.Name()
 	return state.Pod{Namespace: namespace, Name: name, UID: at.Args.UID()}
-}
-
-// isOlder reports whether resource version a is older than b. It returns false if it cannot compare them.
-func isOlder(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order < 0
 }
 
 // isAllocated reports whether the record has exactly the devices of this driver that are allocated to the claim.

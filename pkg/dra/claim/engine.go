@@ -62,9 +62,9 @@ type Options struct {
 	Status func(context.Context, status.Report) error
 	// Read reads a claim from the API server. It returns nil if no claim has this name and UID.
 	Read func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
-	// List reads the claims of a namespace.
-	List   func(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error)
-	Notify func(Notice)
+	// ClaimsOf reads the names of the claims that a pod uses. It returns nil if no pod has this name and UID.
+	ClaimsOf func(context.Context, state.Pod) ([]string, error)
+	Notify   func(Notice)
 
 	Exec    invoke.Exec       // runs CNI plugins; nil = run them with package cniexec
 	Reached func(name string) // called after each write and each plugin, for tests; nil = not called

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -19,10 +20,8 @@ import (
 // Prepare first removes its old record.
 func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
-	if old := e.forgetReallocated(asked); old != nil {
-		if err := e.unprepare(ctx, old); err != nil {
-			return nil, err
-		}
+	if err := e.unprepareReallocated(ctx, asked); err != nil {
+		return nil, err
 	}
 	var former *state.Claim
 	e.table.do(func() {
@@ -71,16 +70,42 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// forgetReallocated returns the claim, marked as unprepared, if its record differs from the allocation, else nil.
-func (e *Engine) forgetReallocated(asked *resourceapi.ResourceClaim) *claim {
-	e.table.mu.Lock()
-	defer e.table.mu.Unlock()
-	c := e.table.claims[string(asked.UID)]
-	if c == nil || c.record.Unprepared() || isOlder(asked.ResourceVersion, c.resourceVersion) || isAllocated(c.record, asked, e.Driver) {
+// unprepareReallocated unprepares the claim if its record differs from the allocation. Calls of the kubelet may overtake
+// each other, so it first reads the claim again. If the API server has another allocation, asked is out of date.
+func (e *Engine) unprepareReallocated(ctx context.Context, asked *resourceapi.ResourceClaim) error {
+	var c *claim
+	var forgotten, differs bool
+	look := func() {
+		if c = e.table.claims[string(asked.UID)]; c != nil {
+			forgotten, differs = c.forgotten, !c.record.Unprepared() && !isAllocated(c.record, asked, e.Driver)
+		}
+	}
+	if e.table.do(look); c == nil || !differs {
 		return nil
 	}
-	e.table.forget(c)
-	return c
+	if !forgotten {
+		now, err := e.Read(ctx, c.ref)
+		if err != nil {
+			return fmt.Errorf("claim %s was prepared with other devices, and the API server cannot confirm the new ones: %w", c.ref, err)
+		}
+		if now == nil || !equality.Semantic.DeepEqual(now.Status.Allocation, asked.Status.Allocation) {
+			return changedError(c)
+		}
+	}
+	e.table.do(func() {
+		if look(); c != nil && differs && !forgotten {
+			e.table.forget(c)
+		}
+	})
+	if c == nil || !differs {
+		return nil
+	}
+	return e.unprepare(ctx, c)
+}
+
+// changedError is the error of a Prepare that was overtaken by another one.
+func changedError(c *claim) error {
+	return fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 }
 
 // addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim
@@ -120,11 +145,12 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 			left.removed, c.record.Undeleted, c.retryUndeletedAt = true, left.record.Undeleted, left.retryUndeletedAt
 		}
 		e.table.claims[string(asked.UID)] = c
-	case isOlder(asked.ResourceVersion, c.resourceVersion), !isAllocated(c.record, asked, e.Driver):
-		return nil, fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
+	case !isAllocated(c.record, asked, e.Driver):
+		return nil, changedError(c)
 	}
 	e.table.reserve(c, pods)
-	c.forgotten, c.resourceVersion = false, asked.ResourceVersion
+	c.forgotten = false
+	c.known++
 	c.gatesOpen = map[int]bool{} // the worker must check the gates again
 	e.table.wakeNow(c)
 	return c, nil

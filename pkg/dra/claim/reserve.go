@@ -8,18 +8,18 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
 // A claim belongs to one pod (Device Configuration API), but pods can share a claim that is not made from a template.
-// The kubelet prepares it only for the first. Therefore the driver reads it when a sandbox of another pod starts.
+// The kubelet prepares it only for the first. Therefore the driver reads a pod whose sandbox starts while such a claim of
+// another pod is prepared in its namespace.
 
-// checkClaims reads the claims of other pods that the pod of a new sandbox may use. An error rejects the sandbox. If the
-// read fails, the sandbox may start, because gates keep out the containers that use the claims. The next sweep reads the
-// claims again.
+// checkClaims checks the claims of other pods that the pod of a new sandbox uses. An error rejects the sandbox. If the API
+// server does not answer, the sandbox may start, because gates keep out the containers that use the claims. The next
+// sweep reads the claims again.
 func (e *Engine) checkClaims(ctx context.Context, sb *sandbox) error {
 	e.table.do(func() {
 		e.table.addSandbox(sb)
@@ -35,62 +35,56 @@ func (e *Engine) checkClaims(ctx context.Context, sb *sandbox) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // because the sandbox waits
 	defer cancel()
-	current, err := e.readAll(ctx, others)
-	if err != nil {
-		e.Log.Warn("cannot read the claims of a namespace; if one of them is reserved for this pod, the containers that use it wait",
-			"pod", sb.Pod, "claims", len(others), "error", err)
-		return nil
-	}
+	names, err := e.ClaimsOf(ctx, sb.Pod)
 	var errs []error
 	for _, c := range others {
-		if now := current[c.ref.UID]; now != nil {
-			errs = append(errs, e.checkClaim(c, now, sb))
+		if err == nil && slices.Contains(names, c.ref.Name) {
+			var refusal error
+			refusal, err = e.checkClaim(ctx, c, sb)
+			errs = append(errs, refusal)
 		}
+	}
+	if err != nil {
+		e.Log.Warn("cannot ask the API server which claims a pod uses; if one of them was prepared for another pod, the containers that use it wait",
+			"pod", sb.Pod, "claims", len(others), "error", err)
 	}
 	return errors.Join(errs...)
 }
 
-// readAll reads claims of one namespace with one request, because each new pod costs it. A GET is smaller than a LIST,
-// and suffices for most namespaces.
-func (e *Engine) readAll(ctx context.Context, claims []*claim) (map[types.UID]*resourceapi.ResourceClaim, error) {
-	if len(claims) == 1 {
-		now, err := e.Read(ctx, claims[0].ref)
-		return map[types.UID]*resourceapi.ResourceClaim{claims[0].ref.UID: now}, err
-	}
-	list, err := e.List(ctx, claims[0].ref.Namespace)
-	current := map[types.UID]*resourceapi.ResourceClaim{}
-	for n := range list {
-		current[list[n].UID] = &list[n]
-	}
-	return current, err
-}
-
-// checkClaim compares a claim with the API server's copy. An error rejects the sandbox.
-func (e *Engine) checkClaim(c *claim, now *resourceapi.ResourceClaim, sb *sandbox) error {
-	if pods, err := cniconfig.Pods(now); err != nil || !slices.ContainsFunc(pods, sb.isOf) {
-		return nil
-	}
+// checkClaim checks whether the pod of a new sandbox can take over a claim that it uses. refusal rejects the sandbox. Only
+// a pod that can take over costs a second request, which shows whether the claim still has the devices on record.
+func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) (refusal, err error) {
 	e.table.observe(nil, c)
+	var inUse bool
+	var known int
+	e.table.do(func() { inUse, known = e.table.isInUse(c), c.known })
+	var now *resourceapi.ResourceClaim
+	if !inUse {
+		if now, err = e.Read(ctx, c.ref); err != nil {
+			return nil, err
+		}
+		e.table.observe(nil, c)
+	}
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	switch {
 	case c.removed || c.forgotten:
-		return c.unpreparedError()
-	case isOlder(now.ResourceVersion, c.resourceVersion): // Prepare got a newer version
-	case !isAllocated(c.record, now, e.Driver):
-		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name())
-	case !e.table.isInUse(c):
-		c.resourceVersion = now.ResourceVersion
+		return c.unpreparedError(), nil
+	case inUse || c.known != known || e.table.isInUse(c): // the claim that was read may be out of date
+	case now == nil || !isAllocated(c.record, now, e.Driver):
+		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name()), nil
+	default:
+		c.known++
 		if err := e.table.assign(c, sb.Pod); err != nil {
-			return err
+			return err, nil
 		}
 	}
 	if c.isFor(sb.Pod) {
-		return nil
+		return nil, nil
 	}
 	return fmt.Errorf("claim %s is held by pod %s/%s, and only one pod can hold a claim. This pod starts after that pod has ended. "+
 		"To run both, use a ResourceClaimTemplate. A Deployment whose pods share one claim needs strategy Recreate, or maxSurge: 0",
-		c.name(), c.pod.Namespace, c.pod.Name)
+		c.name(), c.pod.Namespace, c.pod.Name), nil
 }
 
 // readIdle reads and updates the idle claims: see isIdle. It leaves claims after a failed read to the next sweep.
@@ -99,6 +93,8 @@ func (e *Engine) readIdle(ctx context.Context) {
 	defer cancel()
 	e.table.observe(nil, e.table.claimsWhere(func(*claim) bool { return true })...)
 	for _, c := range e.table.claimsWhere(e.table.isIdle) {
+		var known int
+		e.table.do(func() { known = c.known })
 		now, err := e.Read(limited, c.ref)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -106,12 +102,13 @@ func (e *Engine) readIdle(ctx context.Context) {
 			}
 			return
 		}
-		e.updateIdle(c, now)
+		e.updateIdle(c, known, now)
 	}
 }
 
-// updateIdle updates an idle claim from the API server's copy; nil means that the claim was deleted.
-func (e *Engine) updateIdle(c *claim, now *resourceapi.ResourceClaim) {
+// updateIdle updates an idle claim from the API server's copy; nil means that the claim was deleted. known is c.known
+// before the read.
+func (e *Engine) updateIdle(c *claim, known int, now *resourceapi.ResourceClaim) {
 	var pods []state.Pod
 	if now != nil {
 		pods, _ = cniconfig.Pods(now)
@@ -120,12 +117,12 @@ func (e *Engine) updateIdle(c *claim, now *resourceapi.ResourceClaim) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	switch {
-	case c.removed || c.forgotten || !e.table.isIdle(c) || now != nil && isOlder(now.ResourceVersion, c.resourceVersion):
+	case c.removed || c.forgotten || !e.table.isIdle(c) || c.known != known:
 	case now == nil || !isAllocated(c.record, now, e.Driver):
 		e.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
 		e.table.forget(c)
 	case pods != nil:
-		c.resourceVersion = now.ResourceVersion
+		c.known++
 		e.table.reserve(c, pods)
 	}
 }

@@ -6,13 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -147,9 +151,10 @@ func TestLeaseOfClaimWithoutNetworkFollowsItsPod(t *testing.T) {
 }
 
 // A sandbox costs at most one request, and none if no claim that its pod may use is prepared. Its own claims are
-// known, and claims from templates belong to other pods. If the request fails, one line is logged.
+// known, and claims from templates belong to other pods. If the request fails, one line is logged. Only a pod that takes
+// over a claim costs a second request.
 func TestSandboxCostsOneReadAtMost(t *testing.T) {
-	for named, verb := range map[int]string{0: "", 1: "get", 100: "list"} {
+	for _, named := range []int{0, 1, 100} {
 		for _, away := range []bool{false, true} {
 			dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 				const pods = 10
@@ -157,10 +162,9 @@ func TestSandboxCostsOneReadAtMost(t *testing.T) {
 				r.Options.Log = slog.New(slog.NewTextHandler(&log, nil))
 				client := fake.NewClientset()
 				if away {
-					client.PrependReactor("*", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+					client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
 				}
-				r.Options.Read = dra.ReadClaim(client)
-				r.Options.List = dra.ListClaims(client)
+				r.Options.Read, r.Options.ClaimsOf = dra.ReadClaim(client), dra.ClaimsOf(client)
 				startSynchronized(r)
 				made := dratest.FromTemplate(r.ClaimOf("made", "u1", "one", dratest.Net("x", "net1", "")))
 				elsewhere := r.ClaimOf("elsewhere", "u2", "two", dratest.Net("x", "net1", ""))
@@ -174,32 +178,86 @@ func TestSandboxCostsOneReadAtMost(t *testing.T) {
 					r.Prepare(c)
 				}
 				holder := r.RunSandbox("s0", "holder0")
-				client.ClearActions()
+				requests := func() (list []string) {
+					for _, a := range client.Actions() {
+						list = append(list, a.GetVerb()+" "+a.GetResource().Resource)
+					}
+					client.ClearActions()
+					return list
+				}
+				requests()
 				log.Reset()
 				for n := range pods {
 					r.RunSandbox(fmt.Sprint("s", n+1), fmt.Sprint("without", n))
 				}
-				requests := map[string]int{}
-				for _, a := range client.Actions() {
-					requests[a.GetVerb()]++
+				var want []string
+				lines := 0
+				if named > 0 {
+					want = slices.Repeat([]string{"get pods"}, pods)
 				}
-				want, lines := map[string]int{}, 0
-				if verb != "" {
-					want[verb] = pods
-				}
-				if verb != "" && away {
+				if named > 0 && away {
 					lines = pods
 				}
-				difftest.Same(t, fmt.Sprint(named, away), requests, want)
-				difftest.Same(t, log.String(), strings.Count(log.String(), "\n"), lines)
-				if named > 0 && !away {
-					difftest.Must(t, client.Tracker().Update(resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), reserveFor(r, all[2], "next"), "ns"))
-					expectRejected(r, r.Sandbox("s20", "next"), "holder0")
+				difftest.Same(t, fmt.Sprint(named, away), requests(), want)
+				difftest.Same(t, log.String(), strings.Count(log.String(), "cannot ask the API server which claims a pod uses"), lines)
+				if named == 0 || away {
+					r.EndPod(holder)
+					return
 				}
+				difftest.Must(t, client.Tracker().Add(podWith("next", "other", "named0")))
+				expectRejected(r, r.Sandbox("s20", "next"), "holder0")
+				difftest.Same(t, "requests of a pod that cannot take over", requests(), []string{"get pods"})
 				r.EndPod(holder)
+				requests()
+				r.RunSandbox("s21", "next")
+				difftest.Same(t, "requests of a pod that takes over", requests(), []string{"get pods", "get resourceclaims"})
+				r.RunSandbox("s22", "other") // created again, with the name of another pod
 			})
 		}
 	}
+}
+
+// podWith returns a pod that uses claims by name.
+func podWith(name string, claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	for _, c := range claims {
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: c, ResourceClaimName: &c})
+	}
+	return pod
+}
+
+// etcd may be restored from a backup, so a resource version can be lower than one that the driver has seen.
+func TestResourceVersionsMayGoBack(t *testing.T) {
+	inBubbles(t, func(t *testing.T, r *dratest.Rig, of variant) {
+		claim := dratest.DeviceClaim("u1", dratest.VF3, of.parameters)
+		claim.ResourceVersion = "900"
+		now := claim
+		readClaims(r, func() (*resourceapi.ResourceClaim, error) { return now, nil })
+		startSynchronized(r)
+		r.Prepare(claim)
+		now = reserveFor(r, claim)
+		now.ResourceVersion = "500"
+		r.Prepare(now)
+		first := sandboxOf(r, of, "s1", "pod")
+		difftest.Must(t, r.RunPod(first), r.CreateContainer(first, of.gate))
+		now = reserveFor(r, now, "next")
+		now.ResourceVersion = "400"
+		r.EndPod(first)
+		second := sandboxOf(r, of, "s2", "next")
+		difftest.Must(t, r.RunPod(second), r.CreateContainer(second, of.gate))
+		r.EndPod(second)
+		now = reserveFor(r, claim, "last")
+		now.ResourceVersion, now.Status.ReservedFor = "300", now.Status.ReservedFor[1:]
+		time.Sleep(2 * time.Minute) // the sweep
+		difftest.Same(t, "pod", r.Record("u1").Pod.Name, "last")
+		// another allocation
+		now = dratest.DeviceClaim("u1", dratest.VF2, of.parameters)
+		now.ResourceVersion = "200"
+		r.Prepare(now)
+		difftest.Same(t, "device", r.Attachment("u1").Device, dratest.VF2)
+		r.Unprepare("u1")
+		r.ExpectNothing()
+	})
 }
 
 // Pods without claims start as usual. The gate keeps other pods away from the network.
@@ -249,27 +307,35 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 // A claim keeps its UID when it is deallocated, and may keep its pod.
 func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 	inBubbles(t, func(t *testing.T, r *dratest.Rig, kind variant) {
+		var now *resourceapi.ResourceClaim
+		readClaims(r, func() (*resourceapi.ResourceClaim, error) {
+			if now == nil {
+				return nil, errors.New("no answer")
+			}
+			return now, nil
+		})
 		r.Start()
-		of := func(device, version string) *resourceapi.ResourceClaim {
-			claim := dratest.DeviceClaim("u1", device, kind.parameters)
-			claim.ResourceVersion = version
-			return claim
+		of := func(device string) *resourceapi.ResourceClaim {
+			return dratest.DeviceClaim("u1", device, kind.parameters)
 		}
-		r.Prepare(of(dratest.VF0, "8"))
+		r.Prepare(of(dratest.VF0))
 		first := sandboxOf(r, kind, "s1", "pod")
 		difftest.Must(t, r.RunPod(first))
 		r.EndPod(first)
-		r.Prepare(of(dratest.VF2, "10"))
+		r.PrepareFails(of(dratest.VF2), "claim ns/claim-u1", "API server", "no answer")
+		now = of(dratest.VF2)
+		r.Prepare(now)
 		difftest.Must(t, r.RunPod(sandboxOf(r, kind, "s2", "pod")))
 		r.ExpectHolders("pci-0000:03:00.2")
 		r.ExpectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
 		if at := r.Attachment("u1"); at.Device != dratest.VF2 || !at.Bare() && (at.Phase != state.Added || !strings.Contains(string(at.List), `"0000:03:00.4"`)) {
 			t.Errorf("%s, %s", at.Phase, at.List)
 		}
-		r.PrepareFails(of(dratest.VF0, "9"), "the kubelet prepares it again")
+		r.PrepareFails(of(dratest.VF0), "the kubelet prepares it again")
 		difftest.Same(t, "device after an old allocation", r.Attachment("u1").Device, dratest.VF2)
 		// If the new allocation is rejected, the old device must not be attached.
-		r.PrepareFails(of("pci-0000-09-00-0", "11"), "this node has no device of that name")
+		now = of("pci-0000-09-00-0")
+		r.PrepareFails(now, "this node has no device of that name")
 		r.ExpectNothing()
 	})
 }
@@ -285,8 +351,11 @@ func TestPodIsRejectedIfClaimWasPreparedWithOtherDevices(t *testing.T) {
 		difftest.Must(t, r.RunPod(sb))
 		now = dratest.DeviceClaim("u1", dratest.VF2, of.parameters)
 		now.Status.ReservedFor = r.ClaimOf("", "", "next").Status.ReservedFor
-		difftest.Says(t, r.RunPod(sandboxOf(r, of, "s2", "next")), "claim ns/claim-u1 was allocated again", "delete this pod")
-		r.EndAndUnprepare(sb, "u1")
+		expectRejected(r, sandboxOf(r, of, "s2", "next"), "pod")
+		r.EndPod(sb)
+		next := sandboxOf(r, of, "s3", "next")
+		difftest.Says(t, r.RunPod(next), "claim ns/claim-u1 was allocated again", "delete this pod")
+		r.EndAndUnprepare(next, "u1")
 	})
 }
 
@@ -304,16 +373,19 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 		for _, sweep := range []bool{true, false} {
 			inBubbles(t, func(t *testing.T, r *dratest.Rig, of variant) {
 				claim, anew := dratest.DeviceClaim("u1", dratest.VF0, of.parameters), dratest.DeviceClaim("u1", test.device, of.parameters)
-				claim.ResourceVersion, anew.ResourceVersion = "9", "10"
 				anew.Status.ReservedFor = r.ClaimOf("", "", "next").Status.ReservedFor
 				slow, asked, goOn := false, make(chan struct{}), make(chan struct{})
-				r.Options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+				r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) { return []string{claim.Name}, nil }
+				now := reserveFor(r, claim, "two")
+				readClaims(r, func() (*resourceapi.ResourceClaim, error) {
+					read := now
 					if slow {
+						slow = false
 						asked <- struct{}{}
 						<-goOn
 					}
-					return reserveFor(r, claim, "two"), nil
-				}
+					return read, nil
+				})
 				startSynchronized(r)
 				r.Prepare(claim)
 				dratest.WaitIdle()
@@ -326,6 +398,7 @@ func TestSlowClaimReadDoesNotUndoNewerPrepare(t *testing.T) {
 				if test.device == "" {
 					r.Unprepare("u1")
 				} else {
+					now = anew
 					r.Prepare(anew)
 				}
 				close(goOn)

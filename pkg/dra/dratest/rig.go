@@ -5,6 +5,7 @@ package dratest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -77,6 +79,7 @@ func NewRig(t testing.TB) *Rig {
 		defer r.mu.Unlock()
 		r.notices = append(r.notices, n.Reason)
 	}
+	r.Options.ClaimsOf = r.reservedFor
 	r.Options.Status = func(_ context.Context, report status.Report) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -84,6 +87,29 @@ func NewRig(t testing.TB) *Rig {
 		return nil
 	}
 	return r
+}
+
+// reservedFor returns the names of the prepared claims that are reserved for a pod, which are those that it uses.
+func (r *Rig) reservedFor(ctx context.Context, pod state.Pod) (names []string, err error) {
+	for _, file := range r.Files("state") {
+		var record state.Claim
+		if text, err := os.ReadFile(filepath.Join(r.Options.StateDir, file)); err != nil || json.Unmarshal(text, &record) != nil {
+			continue // it is being replaced
+		}
+		var ref kubeletplugin.NamespacedObject
+		ref.Namespace, ref.Name, ref.UID = record.Namespace, record.Name, types.UID(record.UID)
+		claim, err := r.Options.Read(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if claim == nil {
+			continue
+		}
+		if pods, _ := cniconfig.Pods(claim); slices.ContainsFunc(pods, func(p state.Pod) bool { return p.UID == pod.UID }) {
+			names = append(names, record.Name)
+		}
+	}
+	return names, nil
 }
 
 // Options returns the options of an agent whose directories are below dir.
@@ -105,9 +131,6 @@ func Options(dir string) claim.Options {
 		Gate:    "/opt/cni/bin/cni-dra-gate", BootID: "boot1", Netns: fileIsNetns, Unexposed: func(string, string) error { return nil },
 		Status: func(context.Context, status.Report) error { return nil }, Notify: func(claim.Notice) {},
 		Read: func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-			return nil, errors.New("no API server")
-		},
-		List: func(context.Context, string) ([]resourceapi.ResourceClaim, error) {
 			return nil, errors.New("no API server")
 		},
 		Reached: func(string) {}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
