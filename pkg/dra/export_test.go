@@ -7,7 +7,12 @@ import (
 )
 
 // Unstarted returns a Kubelet without sockets. Intercept calls its interceptor.
-func Unstarted(a *Agent, o KubeletOptions) *Kubelet { return &Kubelet{agent: a, options: o} }
+func Unstarted(a *Agent, o KubeletOptions) *Kubelet {
+	return &Kubelet{agent: a, options: o, wakes: newWakes()}
+}
+
+// Wake wakes the pods of a device.
+func (k *Kubelet) Wake(device string) { k.wakes.wake(device) }
 func (k *Kubelet) Intercept(ctx context.Context, request any, handle grpc.UnaryHandler) (any, error) {
 	return k.intercept(ctx, request, nil, handle)
 }

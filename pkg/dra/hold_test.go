@@ -51,6 +51,7 @@ func newNode(t testing.TB, r *dratest.Rig) *node {
 	ctx, cancel := context.WithCancel(context.Background())
 	reports := make(chan kubeletplugin.DeviceHealthReport)
 	k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
+	agent.SetOpened(k.Wake)
 	var calls sync.WaitGroup
 	calls.Go(func() { _ = k.WatchHealthStatus(ctx, reports) })
 	calls.Go(func() { n.watch(ctx, reports) })

@@ -50,6 +50,7 @@ type Kubelet struct {
 	cancel     context.CancelFunc // ends publishing
 	last       []inventory.Slice  // last published slices; nil = none; used only by the publishing goroutine
 	metadata   *metadataFiles
+	wakes      *wakes
 	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
 }
 
@@ -60,8 +61,9 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	if err != nil {
 		agent.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
 	}
-	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files}
+	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files, wakes: newWakes()}
 	agent.SetMetadata(k)
+	agent.SetOpened(k.wakes.wake)
 	options := []kubeletplugin.Option{
 		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
@@ -245,10 +247,12 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 
 // WatchHealthStatus implements [kubeletplugin.DRAPlugin] (KEP-4680). The kubelet copies the health of devices
 // into the status of their pods. WatchHealthStatus reports changes immediately, and all devices periodically.
-// It also sends empty reports, because without them the kubelet reconnects every 5 s and logs an error.
+// It also sends empty reports, because without them the kubelet reconnects every 5 s and logs an error. A report also
+// wakes the pods whose networks have been attached: see [wakes].
 func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	for every := time.Tick(10 * time.Second); ; { // the kubelet treats health that is 30 s old as unknown
 		list, changed := k.agent.Node.Health(k.options.Node)
+		k.wakes.mark(list)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -259,6 +263,8 @@ func (k *Kubelet) WatchHealthStatus(ctx context.Context, reports chan<- kubeletp
 			return nil
 		case <-every:
 		case <-changed:
+		case <-k.wakes.asked:
+			k.wakes.gather(ctx)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 			last := time.Now()
 			select {
 			case report := <-reports:
-				want := kubeletplugin.DeviceHealth{PoolName: "node1", DeviceName: "cni", Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now()}
+				want := kubeletplugin.DeviceHealth{PoolName: "node1", DeviceName: "cni", Health: kubeletplugin.HealthStatusHealthy, LastUpdated: time.Now(), HealthCheckTimeout: 30 * time.Second}
 				difftest.Equal(t, report.Devices, []kubeletplugin.DeviceHealth{want})
 				if silent := time.Since(last); silent >= 30*time.Second-10*time.Second {
 					t.Errorf("silent for %v", silent)

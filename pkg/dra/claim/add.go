@@ -144,7 +144,13 @@ func (s *steps) recordAdd(c *claim, r result) error {
 		return err
 	}
 	s.reports.queue.Add(c.uid())
-	return s.gate.open(c, []int{r.n})
+	if err := s.gate.open(c, []int{r.n}); err != nil {
+		return err
+	}
+	if r.at.Late {
+		s.opened(r.at.Device)
+	}
+	return nil
 }
 
 // reportFailedAdd logs a failed ADD, sends a notice to the pod, and fails a sandbox that waits for the network.

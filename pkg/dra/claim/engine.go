@@ -145,7 +145,7 @@ func New(o Options) (*Engine, error) {
 	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
 	e.gate = &gate{Options: o, table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
-	e.steps = &steps{o, t, e.records, e.gate, e.reports, e.notices, e.metrics, e.Node, plugins{o}}
+	e.steps = &steps{o, t, e.records, e.gate, e.reports, e.notices, e.metrics, e.Node, plugins{o}, func(string) {}}
 	e.worker = &worker{table: t, steps: e.steps}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -155,6 +155,10 @@ func New(o Options) (*Engine, error) {
 
 // SetMetadata enables device metadata. Call it before any other method.
 func (e *Engine) SetMetadata(m Metadata) { e.gate.metadata = m }
+
+// SetOpened sets a function that is called with the device of a network after its gate has opened, if containers may have
+// waited for it. Call it before any other method.
+func (e *Engine) SetOpened(opened func(device string)) { e.steps.opened = opened }
 
 // Ready returns an error if a claim could not be prepared, because a directory for its files is not writable or is full.
 func (e *Engine) Ready() error {

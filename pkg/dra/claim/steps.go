@@ -22,6 +22,7 @@ type steps struct {
 	metrics *metrics
 	node    *devices.Node
 	cni     plugins
+	opened  func(device string) // see [Engine.SetOpened]
 }
 
 func (s *steps) execute(c *claim, next step, sb *sandbox) error {
