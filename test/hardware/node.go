@@ -168,7 +168,7 @@ func (t *target) describe() string {
 
 // look returns the node's network functions, with why they cannot be used.
 func (n *node) look(ctx context.Context) (list []*target, err error) {
-	host, err := inventory.Live(n.sys)
+	host, err := inventory.Live(n.sys, &settings.Memory{Proc: "/proc"})
 	if err != nil {
 		return nil, err
 	}
