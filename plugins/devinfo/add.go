@@ -149,10 +149,19 @@ func (a *Addition) nothingFound(device *discovery.Device) error {
 		return nil
 	}
 	if problem == nil {
-		problem = failure.New(failure.NotFound, fmt.Errorf("no device found for interface %s", a.Attachment.IfName),
-			`set deviceID (Multus sets it if the network has a k8s.v1.cni.cncf.io/resourceName), or declare the device in deviceInfo`)
+		problem = failure.New(failure.NotFound, fmt.Errorf("no device found for interface %s", a.Attachment.IfName), remedyWithoutDevice(device, a.Config.DeviceIDs))
 	}
 	return a.unlessStrict(problem)
+}
+
+func remedyWithoutDevice(device *discovery.Device, ids []config.NamedID) string {
+	switch {
+	case len(ids) > 0:
+		return fmt.Sprintf("%s is %q: it must be the PCI address of a function (0000:3b:00.2), an SF (mlx5_core.sf.4) or a vDPA device of this node", ids[0].Key, ids[0].ID)
+	case device.Virtual:
+		return "a bridge, a veth or an interface on top of one has no device: drop strict, or attach an interface of a NIC"
+	}
+	return "set deviceID (Multus sets it if the network has a k8s.v1.cni.cncf.io/resourceName), or declare the device in deviceInfo"
 }
 
 // invalid returns the error, or logs the warning, of device information that breaks the specification.

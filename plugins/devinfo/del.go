@@ -3,17 +3,20 @@ package plugin
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"path/filepath"
 
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 )
 
 // Del undoes ADD according to the journal entry, see package cleanup. It succeeds if the attachment does not exist, and
 // accepts arguments that ADD refuses. If the entry is missing or corrupt, reconstruct fills in what ADD would have written.
 func Del(c *Call, reconstruct func(*Call, *journal.Entry)) error {
-	if err := ownNetns(c.Args); err != nil { // delegates would look for the pod's interface in the host's namespace
+	if err := usableNetns(c.Args); err != nil {
 		c.Plugin.Log.Warn("treating the network namespace as gone", "error", err)
 		c.Args.Netns = ""
 	}
@@ -34,6 +37,21 @@ func Del(c *Call, reconstruct func(*Call, *journal.Entry)) error {
 		return err
 	}
 	return r.Run()
+}
+
+// usableNetns returns an error if delegates must not get CNI_NETNS: there is no network namespace at this path, or it is this
+// process's own, where they would look for the pod's interface.
+func usableNetns(args *Args) error {
+	if args.Netns == "" {
+		return nil
+	}
+	if !filepath.IsAbs(args.Netns) {
+		return fmt.Errorf("CNI_NETNS %q: is not an absolute path", args.Netns)
+	}
+	if there, err := link.HasNetns(args.Netns); err == nil && !there {
+		return fmt.Errorf("CNI_NETNS %s: no network namespace is there", args.Netns)
+	}
+	return ownNetns(args)
 }
 
 // addNamed also removes the device-info file that the runtime names, which may differ from that of the entry.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
@@ -87,6 +88,9 @@ func (a *Addition) CheckType(file *devinfo.Info) error {
 		"correct deviceInfo, or the device plugin that wrote the file")
 }
 
+// knownTypes are those of the Device Information Specification 1.1.0. A reader ignores a file of another type.
+var knownTypes = []devinfo.Type{devinfo.TypePCI, devinfo.TypeVDPA, devinfo.TypeVhostUser, devinfo.TypeMemif}
+
 // ReadInfo returns the content of a device-info file, raw and decoded. Both are nil if the file is missing. If
 // the file is invalid, info is nil and a warning is logged.
 func (c *Call) ReadInfo(dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
@@ -101,6 +105,10 @@ func (c *Call) ReadInfo(dir *store.Dir, name string) (text []byte, info *devinfo
 		c.Log.Warn("ignoring the device-info file", "error", err)
 		return text, nil, nil
 	}
+	if err == nil && info.Type != "" && !slices.Contains(knownTypes, info.Type) {
+		c.Log.Warn("ignoring the device-info file, whose type is unknown", "file", dir.Path(name), "type", info.Type)
+		return text, nil, nil
+	}
 	return text, info, err
 }
 
@@ -110,7 +118,11 @@ func (f *InfoFile) Facts(device *discovery.Device, declared *devinfo.Info) *devi
 	if f.Own == nil || !sameDevice(f.Own, cmp.Or(device.Info, declared)) {
 		return f.External
 	}
-	return devinfo.Merge(f.External, f.Own, nil)
+	facts := devinfo.Merge(f.External, f.Own, nil)
+	if f.External == nil {
+		facts.Version = f.Own.Version // Merge would raise it, although this ADD repeats the former one
+	}
+	return facts
 }
 
 // sameDevice reports whether earlier device information is about the device that is known now. A socket whose path

@@ -72,20 +72,43 @@ func (p *Plugin) parse(args *Args) (*Call, error) {
 	}
 	if utils.ValidateNetworkName(cfg.Name) != nil {
 		return nil, failure.New(failure.Config, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
-			`set the key "name", spelled in lower case`)
+			remedyOfName(cfg.Name))
 	}
-	if err := new(version.Reconciler).Check(cfg.CNIVersion, versions); err != nil {
-		return nil, types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
-	}
-	since := cmp.Or(map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}[args.Command], "0.1.0")
-	if has, err := version.GreaterThanOrEqualTo(cfg.CNIVersion, since); err != nil || !has {
-		return nil, failure.New(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cfg.CNIVersion, args.Command), "set cniVersion to "+since+" or later")
+	if err := checkVersion(cfg, args.Command, p.Log); err != nil {
+		return nil, err
 	}
 	p.cniVersion, p.CNIPath = cfg.CNIVersion, args.Path
 	for _, w := range cfg.Warnings() {
 		p.Log.Warn(w)
 	}
 	return p.call(cfg, args), nil
+}
+
+func remedyOfName(name string) string {
+	if name == "" {
+		return `set the key "name", spelled in lower case`
+	}
+	return "give the network another name"
+}
+
+// checkVersion returns an error if the plugin does not support the configuration's CNI version, or if the version does not
+// have the verb. DEL needs a version only for delegates of an attachment without an entry, so that it takes any.
+func checkVersion(cfg *config.Config, verb string, log *slog.Logger) error {
+	const newest = "1.1.0"
+	err := new(version.Reconciler).Check(cfg.CNIVersion, versions)
+	if err != nil && verb == "DEL" {
+		log.Warn("cniVersion ignored", "error", err.Details())
+		cfg.CNIVersion = newest
+		return nil
+	}
+	if err != nil {
+		return types.NewError(types.ErrIncompatibleCNIVersion, "incompatible CNI versions", err.Details())
+	}
+	since := cmp.Or(map[string]string{"CHECK": "0.4.0", "GC": newest, "STATUS": newest}[verb], "0.1.0")
+	if has, err := version.GreaterThanOrEqualTo(cfg.CNIVersion, since); err != nil || !has {
+		return failure.New(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cfg.CNIVersion, verb), "set cniVersion to "+since+" or later")
+	}
+	return nil
 }
 
 func (p *Plugin) call(cfg *config.Config, args *Args) *Call {

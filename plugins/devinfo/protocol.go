@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -121,6 +122,8 @@ func checkEnvironment(getenv func(string) string, required []string) error {
 		switch {
 		case value == "":
 			missing = append(missing, name)
+		case name == "CNI_NETNS" && !filepath.IsAbs(value): // it would lead elsewhere for whoever reads the journal
+			return fmt.Errorf("CNI_NETNS %q: must be an absolute path", value)
 		case name == "CNI_CONTAINERID" && utils.ValidateContainerID(value) != nil:
 			return fmt.Errorf("CNI_CONTAINERID %q: must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", value)
 		case name == "CNI_IFNAME" && utils.ValidateInterfaceName(value) != nil:

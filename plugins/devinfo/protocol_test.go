@@ -153,8 +153,8 @@ var faults = []fault{
 	{name: "version 0.3.1", stdin: `{"cniVersion": "0.3.1", "name": "net-a", ` + goodKeys + `}`},
 	{name: "version 0.4.0", stdin: `{"cniVersion": "0.4.0", "name": "net-a", ` + goodKeys + `}`},
 	{name: "version 1.0.0", stdin: `{"cniVersion": "1.0.0", "name": "net-a", ` + goodKeys + `}`},
-	{name: "version to come", stdin: `{"cniVersion": "9.0.0", "name": "net-a", ` + goodKeys + `}`},
-	{name: "version that is none", stdin: `{"cniVersion": "x", "name": "net-a", ` + goodKeys + `}`, other: codes(6, 1, "CHECK GC STATUS"), why: "it is a version that is not supported, as skel too says of ADD"},
+	{name: "version to come", stdin: `{"cniVersion": "9.0.0", "name": "net-a", ` + goodKeys + `}`, other: codes(1, 0, "DEL"), why: "DEL cleans up all the same"},
+	{name: "version that is none", stdin: `{"cniVersion": "x", "name": "net-a", ` + goodKeys + `}`, other: map[string][2]uint{"CHECK": {6, 1}, "GC": {6, 1}, "STATUS": {6, 1}, "DEL": {1, 0}}, why: "it is a version that is not supported, as skel too says of ADD; DEL cleans up all the same"},
 }
 
 // devinfo refuses the same calls as skel, with the same codes, except the listed differences.

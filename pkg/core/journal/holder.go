@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"devinfo-cni.io/devinfo/pci"
 )
@@ -32,9 +34,17 @@ func (h Holder) Name() string {
 	}
 	who := "container " + h.Entry.ContainerID
 	if namespace, name := h.Entry.PodName(); name != "" {
-		who = "pod " + namespace + "/" + name
+		who = "pod " + printable(namespace+"/"+name)
 	}
 	return fmt.Sprintf("%s (%s, network %s)", who, h.Entry.IfName, h.Entry.Network)
+}
+
+// printable returns a text from CNI_ARGS for a terminal.
+func printable(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 // HeldError reports that another holder's lease excludes the requested one.
