@@ -106,12 +106,19 @@ func (p *Plugin) dispatch(run Verb, command string, getenv func(string) string, 
 	}
 	if command == "DEL" || command == "GC" {
 		c.lenient()
-	} else if err := c.strict(); err != nil && command == "STATUS" {
-		return NotReady(err, "")
-	} else if err != nil {
-		return err
+		return run(c)
 	}
-	return run(c)
+	err = c.strict()
+	if err != nil && command == "STATUS" {
+		return NotReady(err, "")
+	}
+	if err == nil {
+		err = run(c)
+	}
+	if err != nil && command == "ADD" {
+		c.noteRefusal()
+	}
+	return err
 }
 
 // checkEnvironment returns an error if a variable that the verb needs is missing or malformed.
