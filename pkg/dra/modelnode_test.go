@@ -137,7 +137,7 @@ func (m *model) multusPods() {
 		name := fmt.Sprint("multus", n)
 		sb := m.Sandbox(name, name)
 		e := dratest.MultusEntry(name, name, dratest.NetnsOf(sb), leases...)
-		switch err := m.Options.Devices.Journal.Record(e, nil); {
+		switch err := m.Options.Devices.Journal.Put(e, nil); {
 		case err == nil:
 			e.Unlock()
 			m.expectFree(leases[0])

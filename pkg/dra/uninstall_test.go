@@ -137,7 +137,7 @@ func TestUninstallLeavesThePluginToItsOwnerAndToAttachments(t *testing.T) {
 		},
 		"devinfo-agent": func(n *installed) error { _, err := n.Plugin.Keep(n.T.Context()); return err },
 		"an attachment": func(n *installed) error {
-			return n.Journal.Record(&journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, Complete: true}, nil)
+			return n.Journal.Put(&journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, Complete: true}, nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -196,7 +196,7 @@ func (a *Addition) Record(e *journal.Entry) (err error) {
 	last := cmp.Or(a.former, a.Entry)
 	for range sriovTries {
 		if err = a.removeReplaced(last, e); err == nil {
-			err = a.Journal.Record(e, last)
+			err = a.Journal.Put(e, last)
 		}
 		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break

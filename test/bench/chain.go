@@ -201,7 +201,7 @@ func journals(t *table) error {
 		for i := range n {
 			key := journal.Key{Network: "bench", ContainerID: fmt.Sprint("other", i), IfName: ifName}
 			e := &journal.Entry{Key: key, Netns: pod, File: fmt.Sprint("other", i), Dir: infos, Complete: true}
-			if err := j.Record(e, nil); err != nil {
+			if err := j.Put(e, nil); err != nil {
 				return err
 			}
 			e.Unlock()

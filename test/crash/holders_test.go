@@ -136,7 +136,7 @@ func hold(device string) error {
 
 const claimUID = "1eaf00de"
 
-var claimRecord = (&journal.Claim{UID: claimUID, Part: "net1"}).Record()
+var claimRecord = (&journal.Claim{UID: claimUID, Part: "net1"}).FileName()
 
 // release ends the claim's leases.
 func release(string) error {

@@ -139,7 +139,7 @@ func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.En
 	}
 	former, err := r.journal.Lock(r.t.Context(), e.Key, 0)
 	difftest.Must(r.t, err)
-	difftest.Must(r.t, r.journal.Record(e, former))
+	difftest.Must(r.t, r.journal.Put(e, former))
 	e.Unlock()
 	if info != "" {
 		difftest.Must(r.t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(info)))

@@ -48,7 +48,7 @@ func (n *node) add(container, pod string, vf int, at time.Time) *journal.Entry {
 		Key: journal.Key{Network: "net", ContainerID: container, IfName: "net1"}, Netns: "/run/netns/" + container, Time: at, Pod: pod, Leases: leases,
 		Delegates: []json.RawMessage{fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","type":"delegate","deviceID":%q}`, capturetest.VF(vf))},
 	}
-	difftest.Must(n.t, n.Journal.Record(e, nil))
+	difftest.Must(n.t, n.Journal.Put(e, nil))
 	e.Unlock()
 	return e
 }

@@ -33,8 +33,8 @@ type Claim struct {
 	Files map[string]string `json:"files,omitempty"`
 }
 
-// Record returns the name of the claim's record: <UID> or <UID>=<Part>. No entry can have such a name.
-func (c *Claim) Record() string {
+// FileName returns the name of the claim's record: <UID> or <UID>=<Part>. No entry can have such a name.
+func (c *Claim) FileName() string {
 	if c.Part == "" {
 		return c.UID
 	}
@@ -59,8 +59,8 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 		switch {
 		case c.Format > Format:
 			return nil, &FormatError{Format: c.Format}
-		case err == nil && c.Record() != record:
-			err = errors.New("belongs to claim " + c.Record())
+		case err == nil && c.FileName() != record:
+			err = errors.New("belongs to claim " + c.FileName())
 		}
 		return c, err
 	})
@@ -78,26 +78,29 @@ func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 // its leases. [Journal.Holding] then returns false.
 func (j *Journal) Hold(c *Claim) error {
 	c.Format, c.BootID = Format, j.bootID
-	return j.alone(func() error {
-		before, err := j.Claim(c.Record())
+	if err := j.make(); err != nil {
+		return err
+	}
+	return j.Alone(func() error {
+		before, err := j.Claim(c.FileName())
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
 		}
-		former, _ := j.claims.Read(c.Record()) // nil = none, or not a regular file
+		former, _ := j.claims.Read(c.FileName()) // nil = none, or not a regular file
 		by, _ := c.holderLinks()
 		stale, err := j.allowed(by)
 		if err == nil {
 			data, _ := json.Marshal(c) // strings and numbers always encode
-			err = j.claims.Write(c.Record(), append(data, '\n'))
+			err = j.claims.Write(c.FileName(), append(data, '\n'))
 		}
 		if err != nil {
 			return err
 		}
 		if err := j.leases.add(by, stale); err != nil {
 			if former == nil {
-				_ = j.claims.Remove(c.Record()) // report the first error
+				_ = j.claims.Remove(c.FileName()) // report the first error
 			} else {
-				_ = j.claims.Write(c.Record(), former)
+				_ = j.claims.Write(c.FileName(), former)
 			}
 			return err
 		}
@@ -136,7 +139,7 @@ func (j *Journal) ReleaseIf(record string, allowed func() error) error {
 	if store.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil
 	}
-	return j.alone(func() error {
+	return j.Alone(func() error {
 		if err := allowed(); err != nil {
 			return err
 		}

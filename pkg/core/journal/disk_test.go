@@ -35,7 +35,7 @@ func roomFor(t *testing.T, disk storetest.Disk, do func() error) (room int) {
 	}
 }
 
-// Record and Hold must clean up after a failure at any of their steps.
+// Put and Hold must clean up after a failure at any of their steps.
 func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := storetest.Mount(t, 100)
@@ -45,9 +45,9 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 			return func() error {
 				e = everything(key1, "p")
 				ready := j.Writable()
-				err := j.Record(e, former)
+				err := j.Put(e, former)
 				if err != nil && ready == nil {
-					t.Errorf("Writable reports no error, but Record fails: %v", err)
+					t.Errorf("Writable reports no error, but Put fails: %v", err)
 				}
 				if err != nil && e.Locked() != nil {
 					t.Error("the failed entry is locked")
@@ -64,9 +64,9 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 		if room := roomFor(t, disk, func() error { return j.Hold(c) }); room < 5 { // it creates a record, two links and their directories
 			t.Errorf("a claim: %d free inodes were enough", room)
 		}
-		must(t, release(j, c.Record()))
+		must(t, release(j, c.FileName()))
 		begun := &journal.Entry{Key: key1, Pod: "p", File: "f"}
-		must(t, j.Record(begun, nil))
+		must(t, j.Put(begun, nil))
 		if room := roomFor(t, disk, record(begun)); room < 8 {
 			t.Errorf("replacing an entry: %d free inodes were enough", room)
 		}
@@ -84,7 +84,7 @@ func TestForgetWorksOnFullDisk(t *testing.T) {
 		kept := record(t, j, &journal.Entry{Key: key2})
 		empty := disk.Fill(0)
 		difftest.Is(t, j.Writable(), syscall.ENOSPC)
-		must(t, j.Forget(e), j.Forget(e), release(j, c.Record()))
+		must(t, j.Forget(e), j.Forget(e), release(j, c.FileName()))
 		empty()
 		expectFiles(t, disk.Dir, "attachments/net-a@decade@net1")
 		must(t, j.Writable(), j.Forget(kept))
@@ -109,7 +109,7 @@ func TestForgetOfMissingEntryWorksOnReadOnlyDisk(t *testing.T) {
 			e := everything(key1, "p")
 			must(t, j.Forget(e), release(j, "7d2f"), j.Sweep(func(path string) { t.Errorf("swept %s", path) }), j.FillFromLeases(&journal.Entry{Key: key1}))
 			expectFiles(t, disk.Dir, before...)
-			difftest.Is(t, j.Record(e, nil), syscall.EROFS)
+			difftest.Is(t, j.Put(e, nil), syscall.EROFS)
 			difftest.Is(t, j.Writable(), syscall.EROFS)
 			expectFiles(t, disk.Dir, before...)
 			disk.ReadOnly(false)
@@ -147,6 +147,7 @@ func TestSweepRemovesStateWithoutOwner(t *testing.T) {
 	older.UID = "9f4b"
 	must(t, journal.Open(dir, "an older boot").Hold(older))
 	must(t, os.WriteFile(filepath.Join(dir, "claims/torn"), []byte(`{"bootID":"older",`), 0o600))
+	ofEarlierBoot(t, filepath.Join(dir, "claims/torn"))
 	want := []string{"attachments/.a.devinfo", "claims/9f4b=net1", "claims/torn",
 		"leases/device/pci-lost/8e3a=net1", "leases/device/pci-pf/~net-a@decade@net1",
 		"leases/file/x/net-a@decade@net1", "leases/file/z/n@none@net1", "leases/socket/%2Fd/net-a@decade@net1",

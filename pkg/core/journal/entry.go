@@ -93,12 +93,12 @@ func (e *FormatError) Error() string {
 // Entry is the record of one attachment: the arguments of ADD, and the files, devices and delegates that the
 // attachment owns or may own. Unknown keys are ignored.
 type Entry struct {
-	Format int `json:"format,omitempty"` // set by Record
+	Format int `json:"format,omitempty"` // set by Put
 	Key
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
-	BootID string    `json:"bootID,omitempty"` // set by Record
+	BootID string    `json:"bootID,omitempty"` // set by Put
 	Time   time.Time `json:"time"`             // time of ADD
-	Uptime Uptime    `json:"uptime,omitempty"` // of the host at ADD, set by Record; 0 = unknown, in entries of older builds
+	Uptime Uptime    `json:"uptime,omitempty"` // of the host at ADD, set by Put; 0 = unknown, in entries of older builds
 	Pod    string    `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
 
 	Requested Requested `json:"requested,omitzero"`
@@ -254,22 +254,4 @@ func decode(data []byte) (*Entry, error) {
 		return nil, &FormatError{Format: e.Format, Pod: e.pod()}
 	}
 	return e, err
-}
-
-// head parses the keys of a corrupt record before the damage.
-func head[T any](data []byte) *T {
-	d := json.NewDecoder(bytes.NewReader(data))
-	_, err := d.Token()
-	end := d.InputOffset()
-	for err == nil && d.More() {
-		if _, err = d.Token(); err == nil {
-			err = d.Decode(new(json.RawMessage))
-		}
-		if err == nil {
-			end = d.InputOffset()
-		}
-	}
-	record := new(T)
-	_ = json.Unmarshal(append(data[:end:end], '}'), record) // a value of another type leaves its field empty
-	return record
 }

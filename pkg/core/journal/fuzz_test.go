@@ -107,7 +107,7 @@ func FuzzKey(f *testing.F) {
 		defer os.RemoveAll(dir)
 		j := Open(filepath.Join(dir, "state"), "boot")
 		e := &Entry{Key: k}
-		err = j.Record(e, nil)
+		err = j.Put(e, nil)
 		e.Unlock()
 		found := difftest.Files(t, dir)
 		_, get := j.Get(k)
@@ -115,15 +115,15 @@ func FuzzKey(f *testing.F) {
 		locked.Unlock()
 		for _, also := range []error{get, lock, j.FillFromLeases(&Entry{Key: k})} {
 			if (also == nil) != (err == nil) {
-				t.Errorf("%q: Record returns %v, another method %v", k, err, also)
+				t.Errorf("%q: Put returns %v, another method %v", k, err, also)
 			}
 		}
 		if err != nil {
 			if forgotten := j.Forget(e); forgotten == nil {
-				t.Errorf("%q: Record fails and Forget does not", k)
+				t.Errorf("%q: Put fails and Forget does not", k)
 			}
 			if len(found) > 0 {
-				t.Errorf("%q: Record fails (%v), and leaves %q", k, err, found)
+				t.Errorf("%q: Put fails (%v), and leaves %q", k, err, found)
 			}
 			return
 		}

@@ -85,8 +85,8 @@ func DeviceName(id string) string {
 	return "IOMMU group " + strings.TrimPrefix(id, "iommu-")
 }
 
-// Record is an [Entry] or a [Claim]. Both name leases.
-type Record interface {
+// A Lessee is an [Entry] or a [Claim]: a record that names leases.
+type Lessee interface {
 	holderLinks() (holderLinks, error)
 }
 
@@ -109,12 +109,12 @@ func (e *Entry) holderLinks() (holderLinks, error) {
 }
 
 func (c *Claim) holderLinks() (holderLinks, error) {
-	return holderLinks{c.Record(), claimsDir + "/" + c.Record(), c.Pods, c.Netns, devices(c.Leases)}, nil
+	return holderLinks{c.FileName(), claimsDir + "/" + c.FileName(), c.Pods, c.Netns, devices(c.Leases)}, nil
 }
 
 // Free returns an error, such as a [*HeldError], if another holder excludes the record from a lease that it names. It
 // takes no lease. Callers that only describe a device use it.
-func (j *Journal) Free(of Record) error {
+func (j *Journal) Free(of Lessee) error {
 	by, err := of.holderLinks()
 	if err == nil {
 		_, err = j.allowed(by)
@@ -132,7 +132,7 @@ func (j *Journal) Has(e *Entry, id string, inode uint64) bool {
 }
 
 // Devices returns the device leases that a record names and has a link for.
-func (j *Journal) Devices(of Record) (has []DeviceLease) {
+func (j *Journal) Devices(of Lessee) (has []DeviceLease) {
 	by, err := of.holderLinks()
 	for _, l := range by.leases {
 		if err == nil && l.kind == OfDevice && !notThere(j.leases.path(l, by.link)) {

@@ -45,11 +45,8 @@ type Journal struct {
 	leases  links
 }
 
-// records is the directory of all entries, or of all claims.
-type records struct {
-	*store.Dir
-	bootID string
-}
+// records is the directory of the records of all attachments, or of all claims.
+type records struct{ *store.Dir }
 
 const entriesDir, claimsDir = "attachments", "claims"
 
@@ -61,7 +58,7 @@ func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
 		NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir),
-		entries: records{in(entriesDir), bootID}, claims: records{in(claimsDir), bootID}, leases: links{in("leases")},
+		entries: records{in(entriesDir)}, claims: records{in(claimsDir)}, leases: links{in("leases")},
 	}
 }
 
@@ -160,12 +157,12 @@ func (e *Entry) Locked() *os.File {
 	return e.file
 }
 
-// Record writes an attachment's entry and takes all leases that it names. If another holder has one of them, Record
+// Put writes an attachment's entry and takes all leases that it names. If another holder has one of them, Put
 // changes nothing and returns a [*HeldError]. It sets e.Format, e.BootID and e.Uptime, and locks e like [Journal.Lock].
 //
-// former is the locked entry that e replaces, or nil. Record releases the leases of former that e does
-// not name, and unlocks former. If the entry on disk is not former, Record returns a [*ConcurrentChangeError].
-func (j *Journal) Record(e, former *Entry) error {
+// former is the locked entry that e replaces, or nil. Put releases the leases of former that e does
+// not name, and unlocks former. If the entry on disk is not former, Put returns a [*ConcurrentChangeError].
+func (j *Journal) Put(e, former *Entry) error {
 	e.Format, e.BootID, e.Uptime = Format, j.bootID, uptime()
 	by, err := e.holderLinks()
 	if err != nil {
@@ -175,7 +172,10 @@ func (j *Journal) Record(e, former *Entry) error {
 	if err != nil {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	return j.alone(func() error { return j.replace(e, former, by, data) })
+	if err := j.make(); err != nil {
+		return err
+	}
+	return j.Alone(func() error { return j.replace(e, former, by, data) })
 }
 
 // replace writes e's record over that of former, and exchanges their leases. The caller must hold the lock of all
@@ -332,7 +332,7 @@ func (j *Journal) EnsureDir() error {
 	return nil
 }
 
-// Writable returns an error if Record could not write to the disk. It changes nothing.
+// Writable returns an error if Put could not write to the disk. It changes nothing.
 func (j *Journal) Writable() error {
 	if err := store.Lockable(j.dir); err != nil {
 		return err
@@ -363,7 +363,7 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 		if err := j.leases.remove(name, left.leases()); err != nil {
 			return err
 		}
-		return j.entries.Remove(name) // also removes the temporary file of a killed Record
+		return j.entries.Remove(name) // also removes the temporary file of a killed Put
 	})
 }
 

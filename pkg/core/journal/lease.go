@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -128,20 +127,15 @@ func devices(of []DeviceLease) (list []lease) {
 // lockLimit bounds the wait for the lock of all leases. A process usually holds it for a millisecond.
 const lockLimit = 10 * time.Second
 
-// alone calls f under the lock of all leases, and creates their directory if needed.
-func (j *Journal) alone(f func() error) error {
-	began := false
-	err := j.leases.Alone(lockLimit, func() error { began = true; return f() })
-	if began || !errors.Is(err, fs.ErrNotExist) {
-		return err
+// make creates the directories of entries and leases if necessary.
+func (j *Journal) make() error {
+	if !notThere(j.leases.Path("")) {
+		return nil
 	}
 	if err := j.entries.Make(); err != nil {
 		return err
 	}
-	if err := j.leases.Make(); err != nil {
-		return err
-	}
-	return j.leases.Alone(lockLimit, f)
+	return j.leases.Make()
 }
 
 // Alone calls f under the lock of all leases, so no ADD is recorded while f runs. If the lease directory does
@@ -188,31 +182,32 @@ func sameContainer(a, b string) bool {
 }
 
 // counts returns the holder that a link leads to and its pods, or nil if the link does not count. A link to a
-// record of a newer build always counts, because this build cannot read its leases.
+// record of a newer build always counts, because this build cannot read its leases. A link to a damaged record counts for a
+// device or socket directory if the record was written in this boot: a pod that may run keeps it until DEL, an
+// administrator or a reboot.
 func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err error) {
 	h = &Holder{Mode: link.Mode}
 	l.Mode = link.Mode
 	var of holderLinks
+	in := j.claims
 	if k, ok := parseKey(link.holder); ok {
-		if h.Entry, err = j.Get(k); errors.As(err, new(*store.CorruptError)) {
-			h.Entry, err = damagedEntry(j.entries, k, l), nil
-		}
-		if h.Entry != nil && h.Entry.OfBoot(j.bootID) {
+		in = j.entries
+		if h.Entry, err = j.Get(k); h.Entry != nil && h.Entry.OfBoot(j.bootID) {
 			of, _ = h.Entry.holderLinks()
 		}
 		h.Entry = cmp.Or(h.Entry, &Entry{Key: k})
 	} else {
-		if h.Claim, err = j.Claim(link.holder); errors.As(err, new(*store.CorruptError)) {
-			h.Claim, err = damagedClaim(j.claims, link.holder, l), nil
-		}
-		if h.Claim != nil {
+		if h.Claim, err = j.Claim(link.holder); h.Claim != nil {
 			of, _ = h.Claim.holderLinks()
 		}
-		h.Claim = cmp.Or(h.Claim, &Claim{UID: link.holder})
+		uid, part, _ := strings.Cut(link.holder, "=")
+		h.Claim = cmp.Or(h.Claim, &Claim{UID: uid, Part: part})
 	}
 	switch {
-	case errors.As(err, new(*FormatError)):
+	case errors.As(err, new(*FormatError)), errors.As(err, new(*store.CorruptError)) && l.kind.pods() && in.writtenThisBoot(link.holder):
 		return h, nil, nil
+	case errors.As(err, new(*store.CorruptError)):
+		return nil, nil, nil
 	case err != nil:
 		return nil, nil, err
 	case !slices.ContainsFunc(of.leases, func(has lease) bool {
@@ -225,43 +220,11 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 	return h, of.pods, nil
 }
 
-// damagedEntry returns the readable beginning of a corrupt entry, with the lease that its rest may name, or nil if the entry
-// does not count for that lease. A pod keeps its devices whatever part is damaged.
-func damagedEntry(of records, k Key, l lease) *Entry {
-	data, _ := of.Read(k.file())
-	e := head[Entry](data)
-	counts := e.Key == k && e.BootID != "" && e.BootID == of.bootID
-	if l.kind.pods() {
-		counts = of.writtenThisBoot(k.file(), e.BootID)
-	}
-	if !counts {
-		return nil
-	}
-	e.Key = k
-	e.add(l)
-	return e
-}
-
-// damagedClaim is like damagedEntry, for the record of a claim.
-func damagedClaim(of records, record string, l lease) *Claim {
-	data, _ := of.Read(record)
-	c := head[Claim](data)
-	if !of.writtenThisBoot(record, c.BootID) {
-		return nil
-	}
-	c.UID, c.Part, _ = strings.Cut(record, "=")
-	c.Leases = append(c.Leases, l.DeviceLease)
-	return c
-}
-
-// writtenThisBoot reports whether a corrupt record is of this boot. If its beginning names no boot, the time of the file
-// tells. The clock may have been behind when the file was written, but then both the clock and the disk have failed.
-func (r records) writtenThisBoot(name, bootID string) bool {
-	stat, err := os.Stat(r.Path(name))
-	if bootID != "" || err != nil {
-		return ofBoot(bootID, r.bootID)
-	}
-	return !stat.ModTime().Before(time.Now().Add(-time.Duration(uptime())))
+// writtenThisBoot reports whether a damaged record is of this boot, by the time of its file. The clock may have been behind
+// when the file was written, but then both the clock and the disk have failed.
+func (r records) writtenThisBoot(name string) bool {
+	stat, err := os.Lstat(r.Path(name))
+	return err != nil || !stat.ModTime().Before(time.Now().Add(-time.Duration(uptime())))
 }
 
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {

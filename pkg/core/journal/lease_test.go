@@ -39,7 +39,7 @@ func has(id string, mode journal.SharingMode) []journal.DeviceLease {
 	return []journal.DeviceLease{{ID: id, Mode: mode}}
 }
 
-// If another attachment has one of the leases, whatever its kind, Record takes none of them.
+// If another attachment has one of the leases, whatever its kind, Put takes none of them.
 func TestRefusedLeaseChangesNothing(t *testing.T) {
 	for kind, theirs := range map[journal.Kind]*journal.Entry{
 		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
@@ -110,8 +110,7 @@ func TestStaleLeaseExcludesNoHolder(t *testing.T) {
 		"torn in an earlier boot": func(j *journal.Journal, dir string) {
 			record(t, j, everything(key1, "a"))
 			overwrite(t, dir, key1, "{")
-			before := time.Now().Add(-uptime(t) - time.Hour)
-			must(t, os.Chtimes(filepath.Join(dir, "attachments/net-a@c0ffee@net1"), before, before))
+			ofEarlierBoot(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1"))
 		},
 		"of an entry that does not name it": func(j *journal.Journal, dir string) {
 			record(t, j, everything(key1, "a"))

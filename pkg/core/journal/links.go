@@ -183,7 +183,7 @@ var errKept = errors.New("record of the current boot")
 func (j *Journal) keep(record string) error {
 	c, err := j.Claim(record)
 	switch {
-	case errors.As(err, new(*store.CorruptError)) && damagedClaim(j.claims, record, lease{}) == nil:
+	case errors.As(err, new(*store.CorruptError)) && !j.claims.writtenThisBoot(record):
 		return nil
 	case errors.As(err, new(*store.CorruptError)), errors.As(err, new(*FormatError)), c != nil:
 		return errKept
@@ -200,7 +200,7 @@ func (j *Journal) sweepLeases(removed func(path string)) error {
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, j.alone(func() error {
+		errs = append(errs, j.Alone(func() error {
 			if stale, _, err = j.stale(l); err != nil {
 				return err
 			}

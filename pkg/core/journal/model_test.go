@@ -86,7 +86,7 @@ func (w *world) take() {
 	w.next++
 	name, pod, leases := fmt.Sprint("h", w.next), fmt.Sprint("pod", w.rand.IntN(4)), w.leases()
 	g, netns := grasp{pods: []string{pod}, leases: leases, boot: w.boot}, fmt.Sprint("/run/netns/", pod, w.boot)
-	var owner journal.Record
+	var owner journal.Lessee
 	var record func() error
 	if w.rand.IntN(3) == 0 { // take the leases of a claim, whether or not its network namespace exists
 		g.claim = &journal.Claim{UID: name, Pods: g.pods, Netns: netns, Leases: leases}
@@ -96,7 +96,7 @@ func (w *world) take() {
 			return // the runtime sends no ADD for a missing network namespace
 		}
 		g.entry = &journal.Entry{Key: key(name, "net1"), Pod: pod, Netns: netns, Leases: leases}
-		owner, record = g.entry, func() error { return w.j.Record(g.entry, nil) }
+		owner, record = g.entry, func() error { return w.j.Put(g.entry, nil) }
 	}
 	refused, err := w.j.Free(owner), record()
 	g.entry.Unlock()
@@ -123,7 +123,7 @@ func (w *world) drop() {
 		case g.entry != nil:
 			must(w.T, w.j.Forget(g.entry))
 		default:
-			must(w.T, release(w.j, g.claim.Record()))
+			must(w.T, release(w.j, g.claim.FileName()))
 		}
 		delete(w.holding, name)
 		return
@@ -162,7 +162,7 @@ func TestLeasesMatchModel(t *testing.T) {
 				if g := w.holding[name]; g.entry != nil {
 					must(t, w.j.Forget(g.entry))
 				} else {
-					must(t, release(w.j, g.claim.Record()))
+					must(t, release(w.j, g.claim.FileName()))
 				}
 			}
 			must(t, w.j.Sweep(func(string) {}))
@@ -189,7 +189,7 @@ func TestExclusiveLeaseHasOneHolderAtATime(t *testing.T) {
 		all.Go(func() {
 			for round := range rounds(100) {
 				e := everything(key(fmt.Sprint(n, "-", round), "net1"), fmt.Sprint(n))
-				err := j.Record(e, nil)
+				err := j.Put(e, nil)
 				if held := new(journal.HeldError); errors.As(err, &held) {
 					continue
 				}
@@ -234,7 +234,7 @@ func TestConcurrentSharedLeasesSucceed(t *testing.T) {
 				e := &journal.Entry{Key: k, File: k.ContainerID, Pod: k.ContainerID, Leases: has("pci-pf", journal.Shared)}
 				<-begin
 				for range 3 {
-					err := j.Record(e, nil)
+					err := j.Put(e, nil)
 					e.Unlock()
 					if err = errors.Join(err, j.Forget(e)); err != nil {
 						t.Error(err)

@@ -61,7 +61,7 @@ func tryRecord(t *testing.T, j *journal.Journal, e *journal.Entry) error {
 	former, err := j.Lock(t.Context(), e.Key, 0)
 	must(t, err)
 	defer former.Unlock()
-	err = j.Record(e, former)
+	err = j.Put(e, former)
 	e.Unlock()
 	return err
 }
@@ -173,7 +173,7 @@ func TestEntryOfNewerFormatStays(t *testing.T) {
 			difftest.Same(t, method, err.Error(), path+": has format 99, but this devinfo reads formats up to 3")
 		}
 		must(t, j.Sweep(func(path string) { t.Errorf("swept %s", path) }))
-		difftest.As[*journal.ConcurrentChangeError](t, j.Record(&journal.Entry{Key: key1, File: "f"}, nil))
+		difftest.As[*journal.ConcurrentChangeError](t, j.Put(&journal.Entry{Key: key1, File: "f"}, nil))
 		expectOwner(t, j, "f", &key1)
 		for _, e := range []*journal.Entry{{File: "f"}, {CDI: journal.CDI{File: "s"}}, {SocketDir: "/d", Pod: "p"}, {Leases: has("pci-vf", journal.Shared)}} {
 			e.Key = key2

@@ -238,7 +238,7 @@ func TestScrubRenamesPodsInSocketPaths(t *testing.T) {
 		Device: journal.Identity{Type: "memif", ID: "/run/vpp-shop/mem-net1-memif.sock"}, SocketDir: "/run/vpp-shop",
 		Info: json.RawMessage(`{"type": "memif", "version": "1.1.0", "memif": {"role": "master", "path": "/run/vpp-shop/mem-net1-memif.sock", "mode": "ip"}}`),
 	}
-	difftest.Must(t, j.Record(&e, nil))
+	difftest.Must(t, j.Put(&e, nil))
 	e.Unlock()
 	got := taken(t, capture.Source{Name: "x", Title: "y", Sys: fstest.MapFS{}, Root: root, Parts: noParts, State: capture.State{BootID: "boot", Settings: node}}, true)
 	if strings.Contains(got, "shop") || strings.Contains(got, "/mem-") || strings.Count(got, "/run/vpp-namespace-1/pod-1-net1-memif.sock") != 2 || !strings.Contains(got, `"type":"memif"`) {
@@ -254,7 +254,7 @@ func TestCaptureIncludesFilesOfAttachmentsInAnyDirectory(t *testing.T) {
 		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", Dir: "/elsewhere", File: "f.json",
 		CDI: journal.CDI{Dir: "/run/cdi2", File: "vendor.example-nic_x.json", Device: "vendor.example/nic=x"},
 	}
-	difftest.Must(t, j.Record(&e, nil))
+	difftest.Must(t, j.Put(&e, nil))
 	e.Unlock()
 	files := map[string]bool{
 		"/elsewhere/f.json": true, "/run/cdi2/vendor.example-nic_x.json": true, "/var/run/cdi/devinfo-cni.io-attachment_a.json": true,

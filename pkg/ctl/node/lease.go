@@ -53,7 +53,7 @@ func (n *Node) leasedByClaim(a *Attachment, uid, part string) error {
 		return nil
 	}
 	of := journal.Claim{UID: uid, Part: part}
-	c, err := n.readClaim(of.Record())
+	c, err := n.readClaim(of.FileName())
 	if c != nil {
 		a.leased(n.journal.Devices(c))
 	}

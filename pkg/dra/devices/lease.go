@@ -85,7 +85,7 @@ func (l *Leases) leaseGroup(record *state.Claim, at *state.Attachment, group str
 }
 
 func leaseRecord(claim string, at *state.Attachment) string {
-	return (&journal.Claim{UID: claim, Part: at.Part()}).Record()
+	return (&journal.Claim{UID: claim, Part: at.Part()}).FileName()
 }
 
 // need returns the lease record for attachments of one [state.Attachment.Part]. It contains their devices and the

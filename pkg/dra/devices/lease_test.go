@@ -121,7 +121,7 @@ func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 		b.Unprepare("u1")
 		b.ExpectPhase("Undeleted", 1)
 		refused("s4", "was given up", "cni-dra-driver clear u1")
-		difftest.As[*journal.HeldError](t, b.Options.Devices.Journal.Record(dratest.MultusEntry("other", "s9", b.Netns("s9"), dratest.ExclusiveLease("pci-0000:03:00.4")), nil))
+		difftest.As[*journal.HeldError](t, b.Options.Devices.Journal.Put(dratest.MultusEntry("other", "s9", b.Netns("s9"), dratest.ExclusiveLease("pci-0000:03:00.4")), nil))
 		b.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour) // the hourly retry
 		dratest.WaitIdle()

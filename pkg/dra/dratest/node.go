@@ -187,6 +187,6 @@ func ExclusiveLease(id string) journal.DeviceLease {
 // RecordMultus writes an entry to the journal.
 func (r *Rig) RecordMultus(e *journal.Entry) {
 	r.T.Helper()
-	difftest.Must(r.T, r.Options.Devices.Journal.Record(e, nil))
+	difftest.Must(r.T, r.Options.Devices.Journal.Put(e, nil))
 	e.Unlock()
 }

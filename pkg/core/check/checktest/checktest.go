@@ -40,7 +40,7 @@ func Record(t testing.TB, node config.Node, boot string, e journal.Entry) journa
 		}
 		difftest.Must(t, store.Open(e.Dir).Write(e.File, text))
 	}
-	difftest.Must(t, journal.Open(node.StateDir, cmp.Or(e.BootID, boot)).Record(&e, nil))
+	difftest.Must(t, journal.Open(node.StateDir, cmp.Or(e.BootID, boot)).Put(&e, nil))
 	e.Unlock()
 	return e.Key
 }
