@@ -63,7 +63,7 @@ func TestTryPassesOnEachDevice(t *testing.T) {
 		must(t, os.WriteFile(kept, []byte(read(t, report)+"\n"), 0o644))
 	}
 	status, said = try(t, nil)
-	if status != 0 || !strings.Contains(said, "its PF") && !strings.Contains(said, "lose their PF") {
+	if status != 0 || !strings.Contains(said, "lose their PF") {
 		t.Errorf("the list: %d %s", status, said)
 	}
 }
@@ -74,7 +74,6 @@ type defect struct {
 	only   string // check that must find it
 	plugin string // plugin of the script
 	script string // runs the plugin by real; "" = the plugin is right
-	setUp  string // a command before the run
 	during string // a command that runs until the end of the run
 	want   string // in the reason of the failure
 }
@@ -91,20 +90,15 @@ var defects = []defect{
 	{name: "MTU not restored", only: "by its interface", plugin: "host-device", script: `real; [ $CNI_COMMAND != DEL ] || ip link set enp65s0v0 mtu 1300`, want: "MTU: 1500 before, now 1300"},
 	{name: "the device below a macvlan is not found", only: "macvlan", plugin: "devinfo", script: `real; rm -f "$FILE"`, want: "device-info file"},
 	{name: "not back from vfio-pci", only: "vfio", during: `while :; do [ "$(basename "$(readlink /sys/bus/pci/devices/0000:41:10.0/driver)")" = igbvf ] || break; done; while :; do echo none >/sys/bus/pci/devices/0000:41:10.0/driver_override; done`, want: "not as before"},
-	{name: "a setting of the pod stays", only: "restored", during: `while :; do ip link set enp65s0v0 mtu 1300; done`, want: "MTU"},
-	{name: "the RDMA device is lost", only: "by deviceID, after", setUp: "rdma link add rxe9 type rxe netdev enp65s0v0", want: "RDMA devices: [rxe9] before, now []"},
 }
 
 func TestTryFindsDefects(t *testing.T) {
-	needs(t, "igb", "rxe")
+	needs(t, "igb")
 	t.Cleanup(func() { vfsBack(t) })
 	const vf = "0000:41:10.0"
 	for _, d := range defects {
 		t.Run(d.name, func(t *testing.T) {
 			before := portrait(t, vf, "enp65s0", 0)
-			if d.setUp != "" {
-				run(t, "sh", "-c", d.setUp)
-			}
 			report := t.TempDir() + "/report.txtar"
 			env := []string{"DEVINFO_TRY_PATIENCE=15s"}
 			if d.script != "" {
@@ -120,13 +114,10 @@ func TestTryFindsDefects(t *testing.T) {
 				must(t, disturber.Process.Kill())
 				_ = disturber.Wait()
 			}
-			if status != 1 || !strings.Contains(said, ": failed: ") && !strings.Contains(said, "failed: ") || !strings.Contains(said, d.want) {
+			if status != 1 || !strings.Contains(said, "failed: ") || !strings.Contains(said, d.want) {
 				t.Errorf("exit status %d, want 1 and %q:\n%s", status, d.want, said)
 			}
-			if exists("/sys/class/infiniband/rxe9") {
-				run(t, "rdma", "link", "del", "rxe9")
-			}
-			if status, said := try(t, nil, "--restore"); status != 0 && d.setUp == "" {
+			if status, said := try(t, nil, "--restore"); status != 0 {
 				t.Errorf("--restore: %d %s", status, said)
 			}
 			must(t, os.RemoveAll("/var/lib/devinfo-try"))
