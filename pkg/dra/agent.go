@@ -28,10 +28,10 @@ func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
 	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Log}.Serve(ctx)
 }
 
-// Configure implements [stub.ConfigureInterface]. It subscribes to the start and end of sandboxes.
+// Configure implements [stub.ConfigureInterface]. It subscribes to the start and end of sandboxes, and to containers.
 func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
-	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox"), nil
+	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox,CreateContainer"), nil
 }
 
 // Synchronize implements [stub.SynchronizeInterface].
@@ -47,6 +47,11 @@ func (a *Agent) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.
 // RunPodSandbox implements [stub.RunPodInterface].
 func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	return a.StartSandbox(ctx, sandboxOf(pod))
+}
+
+// CreateContainer implements [stub.CreateContainerInterface]. It changes no container.
+func (a *Agent) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	return nil, nil, a.CheckContainer(pod.GetId())
 }
 
 // StopPodSandbox implements [stub.StopPodInterface]. It always returns nil, because the runtime cannot act on an error.

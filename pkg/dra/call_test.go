@@ -85,7 +85,11 @@ func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 		"the DEL of its former device hangs": {func(r *dratest.Rig) *resourceapi.ResourceClaim {
 			r.Plugins.SetHook(hang)
 			r.AttachPod(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
-			return dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`))
+			now := dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`))
+			r.Options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+				return now, nil
+			}
+			return now
 		}, "still in progress"},
 		"its metadata cannot be written": {func(r *dratest.Rig) *resourceapi.ResourceClaim {
 			made := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))

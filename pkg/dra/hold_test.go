@@ -45,6 +45,7 @@ func newNode(t testing.TB, r *dratest.Rig) *node {
 	if r.Plugins == nil {
 		r.UsePlugins()
 	}
+	r.Options.Hold = 0 // the default
 	n := &node{Rig: r, runtime: serve(r), woken: make(chan struct{})}
 	agent := connect(r, socket(r))
 	adaptation.SetPluginRequestTimeout(2 * time.Second) // the default of containerd and CRI-O

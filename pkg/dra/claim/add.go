@@ -64,7 +64,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	// Run the plugins. Each network is recorded, and its gate opened, as soon as its plugins have succeeded.
 	var errs []error
 	for r := range inParallel(record, indexes, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
-		if err := s.recordAdd(c, r); err != nil {
+		if err := s.recordAdd(c, r, sb); err != nil {
 			errs = append(errs, s.reportFailedAdd(c, r.n, sb, err))
 		}
 	}
@@ -130,7 +130,7 @@ func (s *steps) addNetwork(uid string, at *state.Attachment) (err error) {
 }
 
 // recordAdd records the result of an ADD. After a success it opens the gate.
-func (s *steps) recordAdd(c *claim, r result) error {
+func (s *steps) recordAdd(c *claim, r result, sb *sandbox) error {
 	record := c.record.Clone()
 	if r.err != nil {
 		record.Attachments[r.n].Error = r.err.Error()
@@ -147,7 +147,15 @@ func (s *steps) recordAdd(c *claim, r result) error {
 	if err := s.gate.open(c, []int{r.n}); err != nil {
 		return err
 	}
-	if r.at.Late {
+	refused := r.at.Late
+	s.table.do(func() {
+		if refused = refused || !sb.awaited; refused && !r.at.Late {
+			if lacks, _ := s.table.lacking(sb); lacks == nil {
+				s.metrics.waits.Observe(time.Since(sb.seen).Seconds())
+			}
+		}
+	})
+	if refused { // containers may have been refused
 		s.opened(r.at.Device)
 	}
 	return nil

@@ -36,6 +36,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -87,6 +88,7 @@ type Retries struct {
 	DelMinRetryTime time.Duration // time over which these failures are spread
 	UndeletedEvery  time.Duration // interval of retries of DELs that were given up, and of searches for leftover leases
 	Sweep           time.Duration // interval between checks of all claims
+	Hold            time.Duration // time that the container runtime waits for networks; fills by holdShare of the passing time
 }
 
 const (
@@ -94,6 +96,8 @@ const (
 	DefaultDelMinRetryTime = 2 * time.Minute
 	DefaultUndeletedEvery  = time.Hour
 	DefaultSweep           = time.Minute
+	DefaultHold            = 500 * time.Millisecond
+	holdShare              = 0.05
 )
 
 // PluginLimit is the time after which a CNI plugin is killed. The kubelet stops waiting for a sandbox earlier.
@@ -111,6 +115,7 @@ type Engine struct {
 	steps   *steps
 	worker  *worker
 	metrics *metrics
+	waiting *nri.Budget
 }
 
 // Metadata writes the device metadata of a request (KEP-5304). [kubeletplugin.Helper] implements it.
@@ -140,13 +145,14 @@ func New(o Options) (*Engine, error) {
 	o.Devices.Metrics, o.Devices.Log, o.Devices.Reached = o.Metrics, o.Log, o.Reached
 	e := &Engine{Options: o, Node: devices.New(o.Devices, t), table: t}
 	e.metrics = newMetrics(o.Metrics, e.Census)
+	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, func(t time.Duration) { e.metrics.held.Add(t.Seconds()) })
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
 	e.reports = &reports{o, t, workqueue.NewTypedRateLimitingQueue(limits)}
 	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
 	e.gate = &gate{Options: o, table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
 	e.steps = &steps{o, t, e.records, e.gate, e.reports, e.notices, e.metrics, e.Node, plugins{o}, func(string) {}}
-	e.worker = &worker{table: t, steps: e.steps}
+	e.worker = &worker{table: t, steps: e.steps, used: map[lane]int{}, waiting: map[lane][]*claim{}}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -100,7 +100,6 @@ type Notice struct {
 
 const (
 	NoticeFailed    = "NetworkNotAttached"       // an ADD failed
-	NoticeLate      = "NetworkAttachTimeout"     // the ADDs took longer than the runtime waits
 	NoticeUndeleted = "NetworkNotDeleted"        // a DEL was given up
 	NoticeDevice    = "NetworkDeviceNotRestored" // restoring a device was given up
 	NoticeDiffers   = "NetworkDeviceDiffers"     // a device is offered again although settings differ from before the ADD
@@ -143,13 +142,14 @@ type metrics struct {
 	eventFailures *prometheus.CounterVec
 	connected     prometheus.Gauge
 	waits         prometheus.Histogram
+	held          prometheus.Counter
 }
 
 // newMetrics registers the metrics. It calls census at each scrape.
 func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 	in := promauto.With(to)
 	histogram := func(name, help string) prometheus.HistogramOpts {
-		// A macvlan takes 10 ms, and DHCP takes seconds. The runtime stops waiting after 2 s.
+		// A macvlan takes 10 ms, and DHCP takes seconds.
 		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}}
 	}
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
@@ -159,7 +159,8 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 		events:        in.NewHistogramVec(histogram("devinfo_dra_request_duration_seconds", "Duration of requests from the container runtime and the kubelet, by request."), []string{"request"}),
 		eventFailures: in.NewCounterVec(counter("devinfo_dra_request_failures_total", "Requests from the container runtime and the kubelet that failed, by request."), []string{"request"}),
 		connected:     in.NewGauge(prometheus.GaugeOpts{Name: "devinfo_dra_nri_connected", Help: "1 while the container runtime is connected through NRI, else 0."}),
-		waits:         in.NewHistogram(histogram("devinfo_dra_sandbox_wait_seconds", "Time that sandboxes waited until they were attached.")),
+		waits:         in.NewHistogram(histogram("devinfo_dra_sandbox_wait_seconds", "Time from the start of sandboxes until they had the networks that all their containers need.")),
+		held:          in.NewCounter(counter("devinfo_dra_nri_wait_seconds_total", "Time that requests of the container runtime waited for the driver, and all pods of the node with them.")),
 	}
 	gauge := func(name, help string, labels prometheus.Labels, count func(Census) int) {
 		in.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(count(census())) })

@@ -10,23 +10,16 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 )
 
-// budget returns a context that ends shortly before the deadline of ctx, when the runtime starts the pod anyway.
-func budget(ctx context.Context) (context.Context, context.CancelFunc) {
-	if end, ok := ctx.Deadline(); ok {
-		return context.WithDeadline(ctx, end.Add(-300*time.Millisecond))
-	}
-	return context.WithCancel(ctx)
-}
-
-// StartSandbox attaches a pod to the networks of its claims, except those that are attached late. It runs no plugin and
-// opens no gate itself: it registers the sandbox, which changes the goal of the claims to attach, and wakes their
-// workers. A worker opens the gate of each network at the end of its ADD (steps.recordAdd). StartSandbox waits until
-// the gates are open, and the runtime creates the containers after it returns. If it returns an error, the runtime
-// removes the sandbox, and the engine detaches it when its plugins have exited.
+// StartSandbox attaches a pod to the networks of its claims. It runs no plugin and opens no gate itself: it registers the
+// sandbox, which changes the goal of the claims to attach, and wakes their workers. A worker opens the gate of each
+// network at the end of its ADD (steps.recordAdd). StartSandbox waits until the gates are open, an ADD has failed, or the
+// budget is used up. In the last case the sandbox stays, its networks are attached beside it, and [Engine.CheckContainer]
+// refuses containers until then. If it returns an error, the runtime removes the sandbox, and the engine detaches it when
+// its plugins have exited.
 func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
 	began := time.Now()
-	ctx, cancel := budget(ctx)
-	defer cancel()
+	ctx, end := e.waiting.Begin(ctx)
+	defer end()
 	sb := &sandbox{Sandbox: started}
 	claims, err := e.addSandbox(ctx, sb)
 	if len(claims) == 0 && err == nil {
@@ -37,39 +30,96 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 		return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 	}
 	err = e.table.waitFor(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
-	reason := NoticeFailed
-	if err != nil && ctx.Err() != nil {
-		reason, err = NoticeLate, fmt.Errorf("not attached after %v, because the CNI plugins take longer than the container runtime waits; "+
-			"the driver undoes the attachment. Find out why the plugins are slow, raise plugin_request_timeout in the NRI settings "+
-			"of the runtime, or set waitForAttach: false in the DeviceClass", time.Since(began).Round(100*time.Millisecond))
-	}
+	late := false
 	e.table.do(func() {
-		if err != nil && (reason == NoticeLate || !sb.ended) {
+		sb.awaited = false
+		switch {
+		case sb.ended && sb.err != nil: // it has failed since
+			err = sb.err
+		case err != nil && ctx.Err() != nil && !sb.ended:
+			err, late = nil, true
+		case err != nil && !sb.ended:
 			e.table.failSandbox(sb, err)
 		}
-		sb.awaited = false
 	})
-	if err == nil {
+	switch {
+	case late: // recordAdd observes it
+		return nil
+	case err == nil:
 		e.metrics.waits.Observe(time.Since(began).Seconds())
 		return nil
 	}
 	e.waitDetached(ctx, sb, claims)
-	e.notices.send(sb.Pod, reason, err.Error())
+	e.notices.send(sb.Pod, NoticeFailed, err.Error())
 	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 }
 
-// addSandbox registers a sandbox and returns the claims to attach to it.
+// CheckContainer returns an error while the sandbox of a new container lacks a network. It does not wait. Containers that
+// use the claim of such a network do not come so far, because their CDI device does not exist yet.
+func (e *Engine) CheckContainer(sandbox string) error {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	sb := e.table.sandboxes[sandbox]
+	if sb == nil || sb.ended {
+		return nil
+	}
+	c, at := e.table.lacking(sb)
+	if c == nil {
+		return nil
+	}
+	why := "its ADD has not ended"
+	if c.failure.err != nil {
+		why = "its last ADD failed: " + c.failure.err.Error()
+	}
+	return fmt.Errorf("pod %s/%s: network %s (%s, claim %s) is not attached since the sandbox started %v ago: %s",
+		sb.Pod.Namespace, sb.Pod.Name, at.Network, at.IfName, c.ref.Name, time.Since(sb.seen).Round(100*time.Millisecond), why)
+}
+
+// lacking returns a network that all containers of a sandbox need and that is not attached yet, or nil. The mutex must be
+// held.
+func (t *table) lacking(sb *sandbox) (*claim, *state.Attachment) {
+	for _, c := range t.claimsOf(sb.Pod) {
+		for n := range c.record.Attachments {
+			at := &c.record.Attachments[n]
+			if !at.Bare() && !at.Late && (at.Phase != state.Added || at.Sandbox != sb.ID) {
+				return c, at
+			}
+		}
+	}
+	return nil, nil
+}
+
+// addSandbox registers a sandbox and returns the claims to attach to it. The claims that it may share with other pods are
+// checked while its own are attached, also after ctx has ended.
 func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, err error) {
-	refused := e.checkClaims(ctx, sb)
+	others := e.register(sb)
+	if list, err = e.ownClaims(sb); err != nil || len(others) == 0 {
+		return list, err
+	}
+	checked := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
+		defer cancel()
+		checked <- e.checkClaims(ctx, sb, others)
+	}()
+	select {
+	case err = <-checked:
+	case <-ctx.Done():
+	}
+	if err != nil {
+		e.table.do(func() { e.table.failSandbox(sb, err) })
+		return nil, err
+	}
+	return e.ownClaims(sb)
+}
+
+// ownClaims returns the claims to attach to a sandbox, and wakes their workers.
+func (e *Engine) ownClaims(sb *sandbox) (list []*claim, err error) {
 	e.table.observe([]state.Pod{sb.Pod})
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	switch {
-	case e.table.sandboxes[sb.ID] != sb:
+	if e.table.sandboxes[sb.ID] != sb {
 		return nil, errors.New("the sandbox ended before it was attached")
-	case refused != nil:
-		e.table.failSandbox(sb, refused)
-		return nil, refused
 	}
 	for _, c := range e.table.claimsOf(sb.Pod) {
 		if err := e.table.check(c, sb.Pod); err != nil {
@@ -84,10 +134,13 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 			return nil, fmt.Errorf("it is in the host's network namespace, and its claim of driver %s has a network; "+
 				"remove spec.hostNetwork from the pod, or the network from the claim", e.Driver)
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
-			list, sb.awaited = append(list, c), true
-			e.table.wakeNow(c)
+			list = append(list, c)
+			if !sb.awaited {
+				e.table.wakeNow(c)
+			}
 		}
 	}
+	sb.awaited = len(list) > 0
 	return list, nil
 }
 
@@ -129,7 +182,7 @@ func (e *Engine) waitDetached(ctx context.Context, sb *sandbox, claims []*claim)
 }
 
 // EndSandbox detaches a pod whose sandbox has ended. event names the call in metrics. EndSandbox returns when
-// the pod is detached or ctx ends. The worker retries a failed DEL in the background.
+// the pod is detached or the budget is used up. The worker goes on, and retries a failed DEL, in the background.
 func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	began := time.Now()
 	sb := &sandbox{Sandbox: ended}
@@ -137,8 +190,8 @@ func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
 	if len(claims) == 0 {
 		return
 	}
-	ctx, cancel := budget(ctx)
-	defer cancel()
+	ctx, end := e.waiting.Begin(ctx)
+	defer end()
 	e.waitDetached(ctx, sb, claims)
 	var err error
 	e.table.do(func() {
@@ -215,7 +268,8 @@ type Sandbox struct {
 // sandbox is a sandbox and its progress. The table's mutex guards it.
 type sandbox struct {
 	Sandbox
-	order   int   // higher for newer sandboxes
+	order   int // higher for newer sandboxes
+	seen    time.Time
 	awaited bool  // the runtime waits until the sandbox is attached
 	ended   bool  // the runtime stopped the sandbox, or attaching it failed
 	err     error // why attaching it failed
@@ -231,6 +285,9 @@ func (t *table) addSandbox(sb *sandbox) *sandbox {
 	if sb.order == 0 {
 		t.lastOrder++
 		sb.order = t.lastOrder
+	}
+	if sb.seen = time.Now(); t.sandboxes[sb.ID] != nil {
+		sb.seen = t.sandboxes[sb.ID].seen
 	}
 	t.sandboxes[sb.ID] = sb
 	return sb

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,8 +15,8 @@ import (
 type worker struct {
 	table   *table
 	steps   *steps
-	used    [lanes]int      // number of running steps; the table's mutex guards used and waiting
-	waiting [lanes][]*claim // claims that wait for room in a lane; a claim may be listed twice
+	used    map[lane]int      // number of running steps; the table's mutex guards used and waiting
+	waiting map[lane][]*claim // claims that wait for room in a lane; a claim may be listed twice
 }
 
 // run starts a goroutine for each queued claim, one at a time for a claim, until the queue shuts down.
@@ -105,33 +106,48 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attach
 	}
 }
 
-// lane is a class of steps with a limit of its own, so that slow steps of one class do not delay other classes.
-type lane int
+// lane has a limit of its own, so that slow steps of one kind or one network do not delay others.
+type lane struct {
+	kind     kind
+	networks string // names of the networks; "" for fast steps
+}
+
+type kind int
 
 const (
-	fast    lane = iota // steps that the runtime or the kubelet waits for, and short steps
+	fast    kind = iota // steps that the runtime or the kubelet waits for, and short steps
 	lateAdd             // ADDs that only containers wait for
 	del                 // first DEL of an attachment
 	delAgain
-	lanes
+	kinds
 )
 
-var widths = [lanes]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // maximum number of running steps
+var widths = [kinds]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // maximum number of running steps
 
 // laneOf returns the lane of a step. A step for a waiting sandbox is fast, so that no DEL delays it.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
+	of := func(k kind, list []state.Attachment) lane {
+		var names []string
+		for _, n := range s.at {
+			names = append(names, list[n].Network)
+		}
+		slices.Sort(names)
+		return lane{k, strings.Join(slices.Compact(names), ",")}
+	}
 	switch {
 	case sb != nil && sb.awaited:
-		return fast
+		return lane{}
 	case s.do == doAdd:
-		return lateAdd
+		return of(lateAdd, record.Attachments)
 	case s.do == doDel && slices.ContainsFunc(s.at, isFirst):
-		return del
-	case s.do == doDel, s.do == doDelAgain:
-		return delAgain
+		return of(del, record.Attachments)
+	case s.do == doDel:
+		return of(delAgain, record.Attachments)
+	case s.do == doDelAgain:
+		return of(delAgain, record.Undeleted)
 	}
-	return fast
+	return lane{}
 }
 
 // begin publishes which gates are open, and marks a step as running if the decision still holds and its lane has room.
@@ -147,26 +163,26 @@ func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
 	}
 	switch {
 	case s.do == none, s.do == doAdd && w.table.stopping:
-		return 0, false
+		return lane{}, false
 	case s.do == wait:
 		for _, r := range append(slices.Collect(maps.Values(c.delBackOff)), c.failure, retry{after: c.retryUndeletedAt}) {
 			if pause := time.Until(r.after); pause > 0 {
 				w.table.queue.AddAfter(c.uid(), pause)
 			}
 		}
-		return 0, false
+		return lane{}, false
 	}
 	now, sb := w.table.goalOf(c)
 	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
 	changed := now != seen.goal || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
 	if c.removed || changed {
 		w.table.wake(c)
-		return 0, false
+		return lane{}, false
 	}
 	l := laneOf(c.record, s, sb)
-	if w.used[l] >= widths[l] {
+	if w.used[l] >= widths[l.kind] {
 		w.waiting[l] = append(w.waiting[l], c)
-		return 0, false
+		return lane{}, false
 	}
 	w.used[l]++
 	c.runningStep, c.stepSandbox = s.do, seen.goal.sandbox
@@ -177,11 +193,13 @@ func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
 func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
-	w.used[l]--
+	if w.used[l]--; w.used[l] == 0 {
+		delete(w.used, l)
+	}
 	for _, other := range w.waiting[l] { // other waits again if the lane is still full
 		w.table.wake(other)
 	}
-	w.waiting[l] = nil
+	delete(w.waiting, l)
 	c.runningStep, c.stepSandbox = none, ""
 	now, _ := w.table.goalOf(c)
 	switch {

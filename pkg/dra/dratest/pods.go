@@ -26,7 +26,7 @@ func InBubble(t *testing.T, test func(t *testing.T, r *Rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRig(t)
 		r.UsePlugins()
-		r.Options.Sweep, r.Options.DelMinRetryTime = 0, 0 // the defaults
+		r.Options.Sweep, r.Options.DelMinRetryTime, r.Options.Hold = 0, 0, 0 // the defaults
 		r.runtimeWaits = 2 * time.Second
 		test(t, r)
 		if r.Agent != nil {

@@ -127,7 +127,7 @@ func Options(dir string) claim.Options {
 			StateDir: filepath.Join(dir, "state"), CacheDir: filepath.Join(dir, "cache"), CDIDir: filepath.Join(dir, "cdi"),
 			DeviceInfoDir: filepath.Join(dir, "info"), CNIBinDirs: []string{filepath.Join(dir, "bin")},
 		},
-		Retries: claim.Retries{Sweep: 20 * time.Millisecond, DelMinRetryTime: 300 * time.Millisecond},
+		Retries: claim.Retries{Sweep: 20 * time.Millisecond, DelMinRetryTime: 300 * time.Millisecond, Hold: 3 * time.Minute},
 		Gate:    "/opt/cni/bin/cni-dra-gate", BootID: "boot1", Netns: fileIsNetns, Unexposed: func(string, string) error { return nil },
 		Status: func(context.Context, status.Report) error { return nil }, Notify: func(claim.Notice) {},
 		Read: func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {

@@ -1,0 +1,51 @@
+package nri
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Budget limits the time that all handlers of a plugin wait together. The runtime's NRI server has one mutex for all
+// requests of the node, so every pod of the node waits with a handler.
+type Budget struct {
+	burst  time.Duration
+	share  float64
+	waited func(time.Duration)
+
+	mu   sync.Mutex
+	left time.Duration // at since
+	at   time.Time
+}
+
+// NewBudget returns a budget of burst, which fills again by share of the passing time. With 0.5 s and 0.05, handlers wait
+// for at most 1 s in any 10 s, and in the long run for 50 ms in each second. waited is called with the time that a handler
+// has waited.
+func NewBudget(burst time.Duration, share float64, waited func(time.Duration)) *Budget {
+	return &Budget{burst: burst, share: share, waited: waited, left: burst, at: time.Now()}
+}
+
+// Begin returns a context for all that a handler waits for. It ends when the budget is used up. Call end when the
+// handler waits no longer.
+func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
+	began := time.Now()
+	b.mu.Lock()
+	b.fill(began)
+	grant := max(b.left, 0)
+	b.mu.Unlock()
+	ctx, cancel := context.WithDeadline(ctx, began.Add(grant))
+	return ctx, func() {
+		cancel()
+		now := time.Now()
+		b.mu.Lock()
+		b.fill(now)
+		b.left -= now.Sub(began)
+		b.mu.Unlock()
+		b.waited(now.Sub(began))
+	}
+}
+
+func (b *Budget) fill(now time.Time) {
+	b.left = min(b.burst, b.left+time.Duration(b.share*float64(now.Sub(b.at))))
+	b.at = now
+}
