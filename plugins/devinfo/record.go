@@ -178,7 +178,7 @@ func (c *Call) noteRefusal() {
 	}
 	e := &journal.Entry{Key: c.Key, Netns: c.Args.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), Args: c.Args.CNIArgs, Refused: true}
 	defer e.Unlock()
-	if err := c.Journal.Record(e, nil); err != nil && !errors.As(err, new(*journal.ConcurrentChangeError)) {
+	if err := c.Journal.Put(e, nil); err != nil && !errors.As(err, new(*journal.ConcurrentChangeError)) {
 		c.Log.Warn("cannot record that ADD failed: DEL will run the delegates that name no device of another pod", "error", err)
 	}
 }
