@@ -1,7 +1,6 @@
 package stack_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -17,57 +16,6 @@ import (
 	"devinfo-cni.io/pkg/host/stack/stacktest"
 	"devinfo-cni.io/test/difftest"
 )
-
-// frame is a broadcast that each interface on the link receives, with the tag of the VLAN 7 or none.
-func frame(tag []byte) []byte {
-	return slices.Concat(bytes.Repeat([]byte{0xff}, 6), []byte{2, 0, 0, 0, 0, 9}, tag, []byte{0x88, 0xb5}, bytes.Repeat([]byte("secret"), 10))
-}
-
-// listen receives the frames of an interface in a network namespace. It returns a function that counts them.
-func listen(t *testing.T, netns, name string) (count func() int) {
-	t.Helper()
-	fd := -1
-	difftest.Must(t, linktest.InNetns(netns, func() (err error) {
-		l, err := netlink.LinkByName(name)
-		difftest.Must(t, err)
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, int(0x0300)) // ETH_P_ALL
-		difftest.Must(t, err)
-		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: l.Attrs().Index})
-	}))
-	return func() (n int) {
-		buffer := make([]byte, 2048)
-		for {
-			size, err := unix.Read(fd, buffer)
-			if err != nil {
-				unix.Close(fd)
-				return n
-			}
-			if bytes.Contains(buffer[:size], []byte("secretsecret")) {
-				n++
-			}
-		}
-	}
-}
-
-// send sends ten frames from the peer of nic.
-func send(t *testing.T, netns string) {
-	t.Helper()
-	difftest.Must(t, linktest.InNetns(netns, func() error {
-		l, err := netlink.LinkByName("peer")
-		difftest.Must(t, err)
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-		difftest.Must(t, err)
-		defer unix.Close(fd)
-		for n := range 10 {
-			var tag []byte
-			if n%2 == 1 {
-				tag = []byte{0x81, 0, 0, 7}
-			}
-			difftest.Must(t, unix.Sendto(fd, frame(tag), 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Halen: 6}))
-		}
-		return nil
-	}))
-}
 
 // A keeper keeps a network namespace whose only name is path, and returns a function that ends this.
 type keeper struct {
@@ -212,10 +160,10 @@ func check(t *testing.T, s stacktest.Shape, k keeper, in, next, wire string, sur
 	difftest.Must(t, err, netlink.LinkSetUp(nic)) // as the next pod does
 	spied := func() int { return 0 }
 	if alive {
-		spied = listen(t, in, "spy")
-		send(t, wire)
+		spied = stacktest.Listen(t, in, "spy")
+		stacktest.Send(t, wire, "peer", true)
 		stolen := spied()
-		spied = listen(t, in, "spy")
+		spied = stacktest.Listen(t, in, "spy")
 		survived[s.Kind] = survived[s.Kind] || stolen > 0
 	}
 	end := k.keep(t, in)
@@ -246,8 +194,8 @@ func check(t *testing.T, s stacktest.Shape, k keeper, in, next, wire string, sur
 			difftest.Must(t, err)
 			return netlink.LinkSetUp(l)
 		}))
-		received := listen(t, next, "nic")
-		send(t, wire)
+		received := stacktest.Listen(t, next, "nic")
+		stacktest.Send(t, wire, "peer", true)
 		if got, theirs := received(), spied(); got != 10 || theirs != 0 {
 			t.Errorf("%s: the next pod received %d frames of 10, and %d were read by the last one", name, got, theirs)
 		}

@@ -1,12 +1,19 @@
-// Package stacktest stacks interfaces on others, in all ways that the kernel accepts.
+// Package stacktest stacks interfaces on others, in all ways that the kernel accepts, and counts the frames that they
+// receive.
 package stacktest
 
 import (
+	"bytes"
 	"encoding/binary"
+	"slices"
+	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // Shapes returns all ways known to stack an interface on another one: kinds of links, with numbers of
@@ -86,4 +93,55 @@ func (s Shape) Put(lower netlink.Link) (ok bool) {
 	}
 	_ = netlink.LinkSetUp(spy)
 	return true
+}
+
+// frame is a broadcast that each interface on the link receives, with the tag of the VLAN 7 or none.
+func frame(tag []byte) []byte {
+	return slices.Concat(bytes.Repeat([]byte{0xff}, 6), []byte{2, 0, 0, 0, 0, 9}, tag, []byte{0x88, 0xb5}, bytes.Repeat([]byte("secret"), 10))
+}
+
+// Listen receives the frames of [Send] on an interface in a network namespace. It returns a function that counts them.
+func Listen(t testing.TB, netns, name string) (count func() int) {
+	t.Helper()
+	fd := -1
+	difftest.Must(t, linktest.InNetns(netns, func() (err error) {
+		l, err := netlink.LinkByName(name)
+		difftest.Must(t, err)
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, int(0x0300)) // ETH_P_ALL
+		difftest.Must(t, err)
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: 0x0300, Ifindex: l.Attrs().Index})
+	}))
+	return func() (n int) {
+		buffer := make([]byte, 2048)
+		for {
+			size, err := unix.Read(fd, buffer)
+			if err != nil {
+				unix.Close(fd)
+				return n
+			}
+			if bytes.Contains(buffer[:size], []byte("secretsecret")) {
+				n++
+			}
+		}
+	}
+}
+
+// Send sends ten broadcasts from an interface, every second one with the tag of the VLAN 7 if tagged is true.
+func Send(t testing.TB, netns, name string, tagged bool) {
+	t.Helper()
+	difftest.Must(t, linktest.InNetns(netns, func() error {
+		l, err := netlink.LinkByName(name)
+		difftest.Must(t, err)
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		difftest.Must(t, err)
+		defer unix.Close(fd)
+		for n := range 10 {
+			var tag []byte
+			if tagged && n%2 == 1 {
+				tag = []byte{0x81, 0, 0, 7}
+			}
+			difftest.Must(t, unix.Sendto(fd, frame(tag), 0, &unix.SockaddrLinklayer{Ifindex: l.Attrs().Index, Halen: 6}))
+		}
+		return nil
+	}))
 }
