@@ -66,57 +66,6 @@ func New(sys *sysfs.FS, write func(name, text string) error, links Links) *Devic
 	return &Devices{sys: sys, write: write, links: links}
 }
 
-// Snapshot is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
-// which it was taken.
-type Snapshot struct {
-	Version int `json:"version,omitempty"` // see version
-
-	// The caller sets these from the rule of the device.
-	Reset    ResetMode `json:"reset,omitempty"`
-	MayReset bool      `json:"mayReset,omitempty"` // in notes of version 0: Reset is Auto
-	Withhold bool      `json:"withhold,omitempty"` // no difference is harmless
-
-	Bus    string `json:"bus"`             // bus of the device: "pci", "auxiliary", "vdpa", ...
-	Device string `json:"device"`          // name on the bus
-	Inode  uint64 `json:"inode,omitempty"` // inode of its directory in /sys; 0 = unknown
-
-	Port     int    `json:"port,omitempty"`     // dev_port of the interface
-	PortName string `json:"portName,omitempty"` // phys_port_name
-
-	// Only for a PCI function:
-	Driver   string `json:"driver,omitempty"`   // "" = unbound
-	Override string `json:"override,omitempty"` // driver_override
-
-	// Only if the node has its interface:
-	IfName string `json:"ifName,omitempty"`
-	MTU    int    `json:"mtu,omitempty"`
-	MAC    string `json:"mac,omitempty"` // "" = its MAC does not have six bytes
-
-	Settings settings.Dump `json:"dump,omitempty"`     // nil = not recorded, or in Older
-	Older    *older        `json:"settings,omitempty"` // in notes of version 0 only
-
-	VF *settings.VF `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
-}
-
-// version is that of the snapshots that this build takes. 0 is any earlier one: see wanted.
-const version = 1
-
-// ResetMode is whether the driver is bound again after a pod, although it has not changed. It ends what refers to the
-// interface: interfaces on it, BPF links, neighbours, and what no dump shows, such as ntuple rules.
-type ResetMode string
-
-const (
-	Never  ResetMode = "never"  // also ""
-	Auto   ResetMode = "auto"   // for the drivers that tests have bound again
-	Always ResetMode = "always" // for each PCI function
-)
-
-// IsReplaced reports whether now is a different device at the same place, because VFs were created again or a card
-// was exchanged.
-func (s Snapshot) IsReplaced(now Snapshot) bool {
-	return s.Inode != 0 && now.Inode != 0 && s.Inode != now.Inode
-}
-
 type present struct {
 	Snapshot
 	is    link.Interface // the interface IfName
@@ -146,32 +95,6 @@ func (d *Devices) Look(ref hostdev.Ref) (Snapshot, error) {
 	}
 	now.Version = version
 	return now.Snapshot, err
-}
-
-// Alone returns an error if something receives the frames of the interface of a device, such as a macvlan that an earlier
-// pod left on it. It looks in other network namespaces only if this process has not restored or looked at the device.
-func (d *Devices) Alone(f Snapshot) error {
-	if f.IfName == "" {
-		return nil
-	}
-	i, err := d.links.Interface("", f.IfName)
-	if err != nil {
-		return err
-	}
-	_, known := d.alone.Load(f.Device)
-	found, err := d.links.Stacked(i, !known)
-	if err == nil && len(found) > 0 {
-		d.alone.Delete(f.Device)
-		err = fmt.Errorf("interface %s: %s: remove it, or end the process that keeps its network namespace", f.IfName, receive(found))
-	}
-	if err == nil {
-		d.alone.Store(f.Device, true)
-	}
-	return err
-}
-
-func receive(found []string) string {
-	return strings.Join(found, ", ") + " would receive the frames of the next pod"
 }
 
 // State is whether a device still exists after its snapshot.

@@ -1,9 +1,6 @@
 package restore
 
 import (
-	"cmp"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 
-	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
@@ -166,37 +161,6 @@ func (d *Devices) report(f Snapshot, left []setting, tried map[string]error, did
 	return did, m
 }
 
-// references removes the interfaces on the device, and returns what still refers to it: interfaces that receive its frames,
-// and processes of pods that have it open.
-func (d *Devices) references(now present, bound bool, tried map[string]error) (list []setting, err error) {
-	if bound {
-		return nil, nil
-	}
-	add := func(what, values string, err error) {
-		list, tried[what] = append(list, setting{what: what, values: values}), err
-	}
-	if now.IfName != "" {
-		left, err := d.links.Unstack(now.is)
-		switch {
-		case errors.Is(err, link.ErrNoInterface):
-			return nil, fmt.Errorf("%s, %s: %w", now.Device, now.IfName, ErrNotOnNode)
-		case len(left) > 0:
-			add(Stacked, receive(left), cmp.Or(err, errors.New("only a reset of the device removes it: set reset: always in its rule, or end the process that keeps its network namespace")))
-		case err != nil:
-			return nil, err
-		}
-	}
-	if now.Bus != "pci" {
-		return list, nil
-	}
-	holders, err := d.links.Holders(d.numbers(now.Device))
-	holders = slices.DeleteFunc(holders, func(h process.Holder) bool { return !h.Pod })
-	if len(holders) > 0 {
-		add(Opened, fmt.Sprintf("%v has its device node open", holders[0]), errors.New("end that process"))
-	}
-	return list, err
-}
-
 // rebind binds the device to its driver in the snapshot.
 func (d *Devices) rebind(f Snapshot, now present) (did []string, err error) {
 	// An igbvf interface that was bound while its PF had a MAC for it cannot change its own MAC until it is bound again.
@@ -225,45 +189,6 @@ func (d *Devices) reset(f Snapshot, now present) ([]string, error) {
 		did[len(did)-1] = Reset
 	}
 	return did, err
-}
-
-// wanted returns the settings to restore. A snapshot of an earlier build may lack some; then those that harm the next pod
-// get the value of a new interface, and the others stay as they are.
-func (f Snapshot) wanted(now settings.Dump) settings.Dump {
-	if f.Settings != nil {
-		return maps.Clone(f.Settings)
-	}
-	want := now.Harmless()
-	if f.Older != nil {
-		f.Older.into(want)
-	}
-	return want
-}
-
-// older are the settings in the snapshots of builds before the dump.
-type older struct {
-	AltNames []string `json:"altNames"`
-	Alias    string   `json:"alias"`
-	Group    uint32   `json:"group"`
-	TxQueue  uint32   `json:"txQueueLen"`
-	Promisc  bool     `json:"promisc"`
-	AllMulti bool     `json:"allMulti"`
-}
-
-func (o older) into(want settings.Dump) {
-	set := func(name, value string, is bool) {
-		if delete(want, name); is {
-			want[name] = value
-		}
-	}
-	number := func(n uint32) string { return hex.EncodeToString(binary.NativeEndian.AppendUint32(nil, n)) }
-	set(settings.AltNames, strings.Join(o.AltNames, " "), len(o.AltNames) > 0)
-	set("alias", hex.EncodeToString([]byte(o.Alias)), o.Alias != "")
-	for name, n := range map[string]uint32{"group": o.Group, "txqueuelen": o.TxQueue} {
-		set(name, number(n), want[name] != "") // each interface of the kernel has them
-	}
-	set("promisc", "on", o.Promisc)
-	set("allmulti", "on", o.AllMulti)
 }
 
 // setting is a setting that differs from the snapshot.
