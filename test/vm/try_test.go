@@ -156,6 +156,7 @@ func TestTryIsKilled(t *testing.T) {
 		var said strings.Builder
 		cmd.Stdout = &said
 		must(t, cmd.Start())
+		eventually(t, "the run has begun", func() bool { return exists("/var/lib/devinfo-try/run.json") || ended(cmd.Process.Pid) })
 		for wait := time.Duration(random.IntN(20_000)) * time.Millisecond; wait > 0 && !ended(cmd.Process.Pid); wait -= 50 * time.Millisecond {
 			time.Sleep(50 * time.Millisecond)
 		}
