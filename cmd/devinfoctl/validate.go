@@ -28,7 +28,9 @@ prints them. In a directory it reads all files whose name ends in .json, .yaml, 
 
   device-info  a device-info file (Device Information Specification 1.1.0)
   cni-config   a CNI configuration or configuration list that contains the plugin devinfo, or
-               a NetworkAttachmentDefinition
+               a NetworkAttachmentDefinition, also in the delegates of Multus and in the
+               metaPlugins of a SriovNetwork; a pod or workload is checked with its networks
+               if they are in one of the files
   dra          a DeviceClass, ResourceClaim or ResourceClaimTemplate with parameters for
                cni-dra-driver; a claim is checked with its classes if they are in one of
                the files

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -154,59 +153,80 @@ func (t *tool) complete(resource string, flag bool) cobra.CompletionFunc {
 // networks explains attachments without a device. It sets the problem to the finding of devinfoctl validate in the
 // network, followed by the reason that the node has on record. It reads at most 50 networks.
 func (t *tool) networks(ctx context.Context, list []cluster.Network) {
-	findings := map[types.NamespacedName]string{}
+	findings := map[validate.NetworkName]found{}
 	for n := range list {
 		a := &list[n]
-		if a.Device.Device != "" || !a.FromNode && !a.Deviceless() {
+		if a.Device.Device != "" || !a.FromNode && !a.Deviceless() && !a.Waits {
 			continue
 		}
-		name := types.NamespacedName{Namespace: a.Namespace, Name: a.Network}
-		if namespace, network, qualified := strings.Cut(a.Network, "/"); qualified {
-			name = types.NamespacedName{Namespace: namespace, Name: network}
-		}
-		if _, known := findings[name]; !known && len(findings) < 50 {
-			finding, err := validated(ctx, t.api, name)
-			if apierrors.IsForbidden(err) {
-				fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", err.Error())
-				return
+		for _, name := range validate.Networks(a.Network, a.Namespace) { // several only of a pod that waits
+			if _, known := findings[name]; !known && len(findings) < 50 {
+				network, err := validated(ctx, t.api, name)
+				if apierrors.IsForbidden(err) {
+					fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", err.Error())
+					return
+				}
+				findings[name] = network
 			}
-			findings[name] = finding
-		}
-		switch finding := findings[name]; {
-		case finding != noFinding && finding != "":
-			reason := a.Problem
-			if a.Problem = "network " + name.String() + ": " + finding; reason != "" {
-				a.Problem += "; node " + a.Node + ": " + reason
+			if explain(a, name, findings[name]) {
+				break
 			}
-		case finding == noFinding && a.Problem == "" && !a.NotAsked:
-			a.Problem = "node " + a.Node + " has no record of a device for it; the container runtime's log there has the warnings of the plugin devinfo"
 		}
 	}
+}
+
+// explain sets the problem of an attachment without a device, and reports whether its network has one.
+func explain(a *cluster.Network, name validate.NetworkName, network found) bool {
+	at, finding := name.Namespace+"/"+name.Name, network.finding
+	missing := network.resource != "" && !slices.Contains(a.Requests, network.resource)
+	switch {
+	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
+		a.Problem = validate.NotRequested(name, network.resource)
+	case a.Waits:
+		return false
+	case finding != noFinding && finding != "":
+		reason := a.Problem
+		if a.Problem = "network " + at + ": " + finding; reason != "" {
+			a.Problem += "; node " + a.Node + ": " + reason
+		}
+	case finding == noFinding && a.Problem == "" && !a.NotAsked:
+		a.Problem = "node " + a.Node + " has no record of a device for it; the container runtime's log there has the warnings of the plugin devinfo"
+	default:
+		return false
+	}
+	return true
+}
+
+// found is what validate knows of a network.
+type found struct {
+	finding  string // see validated
+	resource string // whose device Multus passes to it; "" = none
 }
 
 // noFinding is the finding for a valid network with devinfo.
 const noFinding = "valid"
 
 // validated returns the first error that validate finds in a network, else the first warning, else
-// [noFinding]. It returns "" if the network cannot be read or does not contain devinfo. The name comes from an
+// [noFinding]. The finding is "" if the network cannot be read or does not contain devinfo. The name comes from an
 // annotation and may be any text.
-func validated(ctx context.Context, api kubernetes.Interface, name types.NamespacedName) (string, error) {
+func validated(ctx context.Context, api kubernetes.Interface, name validate.NetworkName) (found, error) {
 	if name.Namespace == "" || name.Name == "" || len(content.IsPathSegmentName(name.Namespace))+len(content.IsPathSegmentName(name.Name)) > 0 {
-		return "", nil
+		return found{}, nil
 	}
 	text, err := api.CoreV1().RESTClient().Get().AbsPath("/apis/k8s.cni.cncf.io/v1/namespaces", name.Namespace, "network-attachment-definitions", name.Name).DoRaw(ctx)
 	if err != nil {
-		return "", err
+		return found{}, err
 	}
-	docs := validate.Parse(name.String(), text)
+	docs := validate.Parse(name.Name, text)
 	validate.Checker{}.Check(docs, validate.CNIConfig)
+	resource := validate.ResourceOf(text)
 	if len(docs) == 0 || docs[0].Skipped != "" {
-		return "", nil
+		return found{"", resource}, nil
 	}
 	d := docs[0]
 	if len(d.Findings) == 0 {
-		return noFinding, nil
+		return found{noFinding, resource}, nil
 	}
 	first := max(0, slices.IndexFunc(d.Findings, func(f validate.Finding) bool { return !f.Warning }))
-	return d.Findings[first].String(), nil
+	return found{d.Findings[first].String(), resource}, nil
 }

@@ -30,6 +30,8 @@ type Network struct {
 	FromNode    bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
 	NotAsked    bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
 	Problem     string          `json:"problem,omitempty"`    // why information is missing
+	Requests    []string        `json:"-"`                    // extended resources that containers of the pod request, if the device is unknown
+	Waits       bool            `json:"-"`                    // the pod has a node, and no network-status yet
 }
 
 // Holders returns the attachments that have a device. The name is a PCI address with or without domain, a vDPA

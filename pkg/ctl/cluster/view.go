@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -114,7 +115,8 @@ func OfMultus(pod *corev1.Pod) []Network {
 	const networksAnnotation = "k8s.v1.cni.cncf.io/networks" // where a pod requests networks (section 4.1.2.1)
 	text := pod.Annotations[StatusAnnotation]
 	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {
-		blank.Network, blank.Problem = asked, "the pod has no network-status: its sandbox does not exist yet, or Multus does not run on its node"
+		blank.Network, blank.Problem, blank.Waits = asked, notAttached(pod), pod.Spec.NodeName != ""
+		blank.Requests = requested(pod)
 		return []Network{blank}
 	}
 	if text == "" {
@@ -141,10 +143,35 @@ func OfMultus(pod *corev1.Pod) []Network {
 		a.Network, a.Interface, a.MAC, a.IPs = n.Name, n.Interface, n.MAC, n.IPs
 		if info, err := devinfo.Parse(n.DeviceInfo); err == nil {
 			a.DeviceInfo, a.Device = n.DeviceInfo, view.Of(info)
-		} else if n.DeviceInfo != nil {
+		} else if a.Requests = requested(pod); n.DeviceInfo != nil {
 			a.Problem = "device-info: " + err.Error()
 		}
 		list = append(list, a)
 	}
 	return list
+}
+
+// notAttached says why a pod has no network-status.
+func notAttached(pod *corev1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
+			return "the pod is not scheduled: " + c.Message
+		}
+	}
+	return "the pod has no network-status: its sandbox does not exist yet, or Multus does not run on its node"
+}
+
+// requested returns the extended resources that containers of the pod request.
+func requested(pod *corev1.Pod) (names []string) {
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+			for name := range list {
+				if strings.Contains(string(name), "/") {
+					names = append(names, string(name))
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

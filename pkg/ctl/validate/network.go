@@ -24,6 +24,8 @@ type network struct {
 	multus   bool                       // the network is in a NetworkAttachmentDefinition
 	resource bool                       // the definition has a resourceName, so Multus passes a deviceID
 	dra      bool                       // the network is in a DeviceClass or a claim
+	primary  bool                       // Multus runs the network as a pod's default network, without a deviceID or a path
+	operator bool                       // the operator writes the first plugin of the list, and spec.metaPlugins has the others
 }
 
 func (c Checker) network(d *Document) {
@@ -32,10 +34,20 @@ func (c Checker) network(d *Document) {
 		d.wrong("", d.data, "must be a CNI configuration, an object")
 		return
 	}
-	if text(n.object["kind"]) == definition && !n.definition() {
-		return
+	switch kind := text(n.object["kind"]); {
+	case kind == definition:
+		if n.definition() {
+			n.check()
+		}
+	case makers[kind] != "":
+		if n.metaPlugins(makers[kind]) {
+			n.check()
+		}
+	case text(n.object["type"]) == multusPlugin && n.object["delegates"] != nil:
+		checkDelegates(n)
+	default:
+		n.check()
 	}
-	n.check()
 }
 
 // definition reads the configuration in a NetworkAttachmentDefinition, and reports whether there
@@ -54,6 +66,7 @@ func (n *network) definition() bool {
 	}
 	n.path, n.name, n.multus = "spec.config", quote(nad.Metadata.Name), true
 	n.resource = nad.Metadata.Annotations[resourceAnnotation] != ""
+	checkAnnotations(n.Document, nad.Metadata.Annotations)
 	inner, raw := "", nad.Spec.Config
 	if raw != nil && json.Unmarshal(raw, &inner) != nil {
 		n.wrong(n.path, raw, "must be a string that holds JSON")
@@ -107,7 +120,7 @@ func (n *network) check() {
 	for i, object := range plugins {
 		path := n.path
 		if isList {
-			path = fmt.Sprintf("%s.plugins[%d]", n.path, i)
+			path = n.element(i)
 		}
 		if isOurs(object) {
 			p := plugin{network: n, path: path, object: maps.Clone(object), after: i > 0}
@@ -149,7 +162,7 @@ func (n *network) supported(plugins []map[string]json.RawMessage) {
 	for i, p := range plugins {
 		kind, now := decoded(p).Type, n.version
 		if known := n.Versions(kind); len(known) > 0 && !slices.Contains(known, now) {
-			n.wrong(fmt.Sprintf("%s.plugins[%d].type", n.path, i), p["type"],
+			n.wrong(n.element(i)+".type", p["type"],
 				"the %s of this node knows CNI %s only, not %s: set one of those as cniVersion, or update the plugin", kind, strings.Join(known, ", "), now)
 		}
 	}

@@ -177,9 +177,11 @@ func (p *plugin) devices(declared *devinfo.Info) {
 func (p *plugin) capability() {
 	switch {
 	case p.cfg.AutoFile || p.cfg.InfoFile != "":
+	case p.primary:
+		p.wrong(p.path+".deviceInfoFile", nil, `must be "auto": Multus passes no path for a pod's default network`)
 	case !p.cfg.Capabilities[fileCapability] && p.multus && !p.resource: // declaring the capability alone would have no effect
 		p.wrong(p.path+".deviceInfoFile", nil,
-			`must be "auto", or the %s have the annotation %s and this plugin "capabilities": {%q: true}: Multus passes a path only for a network with a device`,
+			`must be "auto", or else the %s needs the annotation %s and this plugin "capabilities": {%q: true}: Multus passes a path only for a network with a device`,
 			definition, resourceAnnotation, fileCapability)
 	case !p.cfg.Capabilities[fileCapability]:
 		p.wrong(p.path+".capabilities", p.object["capabilities"],
@@ -190,7 +192,7 @@ func (p *plugin) capability() {
 			report = p.wrong
 		}
 		report(p.path+".deviceInfoFile", nil,
-			`should be "auto", or the %s have the annotation %s: Multus passes a path only for a network with a device`, definition, resourceAnnotation)
+			`should be "auto", or else the %s needs the annotation %s: Multus passes a path only for a network with a device`, definition, resourceAnnotation)
 	}
 }
 
@@ -211,7 +213,9 @@ func (p *plugin) position(idle bool) {
 		p.warn(p.path, kind, `has a device only if the claim's device sets deviceID: put it after the plugin that makes the interface, or add "delegates" or "deviceInfo"`)
 	case idle:
 		remedy := `declare "capabilities": {"deviceID": true} if the runtime passes one`
-		if p.multus {
+		if p.primary {
+			remedy = "attach the device by a secondary network"
+		} else if p.multus {
 			remedy = "give the " + definition + " the annotation " + resourceAnnotation
 		}
 		p.wrong(p.path, kind, `has no source of a device, so ADD fails: chain it after the plugin that makes the interface, add "delegates", "deviceID" or "deviceInfo", or %s`, remedy)

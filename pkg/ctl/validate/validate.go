@@ -55,6 +55,9 @@ func kindOf(file string, data json.RawMessage) Kind {
 	case isSettings(file, object):
 		return Settings
 	case has("apiVersion"): // Helm charts have it too, with name, type and version
+		if makers[text(object["kind"])] != "" {
+			return CNIConfig
+		}
 		return map[string]Kind{definition: CNIConfig, deviceClass: DRA, claimKind: DRA, claimTemplate: DRA}[text(object["kind"])]
 	case (has("type") || has("plugins")) && (has("cniVersion") || has("name")):
 		return CNIConfig
@@ -79,9 +82,10 @@ type Checker struct {
 }
 
 // Check checks documents of a kind; "" = recognize the kind of each. It adds the findings to
-// the documents. A claim is checked with its DeviceClasses if they are among the documents.
+// the documents. A claim is checked with its DeviceClasses, and a pod with its networks, if they are among the documents.
 func (c Checker) Check(docs []Document, kind Kind) {
 	c.classes = classesIn(docs)
+	resources := resourcesIn(docs)
 	for n := range docs {
 		d := &docs[n]
 		if d.Kind = kind; kind == "" {
@@ -100,7 +104,9 @@ func (c Checker) Check(docs []Document, kind Kind) {
 		case Settings:
 			d.settings()
 		default:
-			d.Skipped = NoKind
+			if !checkWorkload(d, resources) {
+				d.Skipped = NoKind
+			}
 		}
 	}
 }

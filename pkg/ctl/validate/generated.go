@@ -1,0 +1,84 @@
+package validate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// multusPlugin is the type of Multus in CNI configurations.
+const multusPlugin = "multus"
+
+// makers are the plugins that the SR-IOV network operator puts before spec.metaPlugins, by the kind of its object.
+var makers = map[string]string{"SriovNetwork": "sriov", "SriovIBNetwork": "ib-sriov", "OVSNetwork": "ovs"}
+
+// metaPlugins reads the list of plugins that the SR-IOV network operator would make of its object, and reports whether
+// there is one. spec.metaPlugins are JSON objects with commas between them, without brackets.
+func (n *network) metaPlugins(maker string) bool {
+	var object struct {
+		Metadata struct{ Name string }
+		Spec     struct{ ResourceName, MetaPlugins string }
+	}
+	if err := json.Unmarshal(n.data, &object); err != nil {
+		n.wrong("", nil, "must be an object of the SR-IOV network operator: %v", err)
+		return false
+	}
+	own := strings.TrimSpace(object.Spec.MetaPlugins)
+	if own == "" {
+		n.Skipped = fmt.Sprintf("it has no plugin of type %q", Plugin)
+		return false
+	}
+	var plugins []json.RawMessage
+	raw := "[" + own + "]"
+	if err := json.Unmarshal([]byte(raw), &plugins); err != nil {
+		n.wrong("spec.metaPlugins", nil, "must be plugin configurations in JSON, with commas between them and no brackets around them: %v", err)
+		return false
+	}
+	if !n.readJSON("spec.metaPlugins", []byte(raw)) {
+		return false
+	}
+	plugins = append([]json.RawMessage{fmt.Appendf(nil, `{"type": %q}`, maker)}, plugins...)
+	list, err := json.Marshal(plugins)
+	if err != nil {
+		n.wrong("spec.metaPlugins", nil, "must be plugin configurations in JSON: %v", err)
+		return false
+	}
+	n.path, n.name, n.multus, n.operator = "spec", quote(object.Metadata.Name), true, true
+	n.resource = object.Spec.ResourceName != ""
+	n.object = map[string]json.RawMessage{"cniVersion": quote("0.3.1"), "name": n.name, "plugins": list}
+	return true
+}
+
+// element returns the path of a plugin in the list.
+func (n *network) element(i int) string {
+	switch {
+	case !n.operator:
+		return fmt.Sprintf("%s.plugins[%d]", n.path, i)
+	case i == 0:
+		return n.path
+	}
+	return fmt.Sprintf("%s.metaPlugins[%d]", n.path, i-1)
+}
+
+// checkDelegates checks the networks in the configuration of Multus: the first is the default network of each pod.
+func checkDelegates(n network) {
+	var delegates []map[string]json.RawMessage
+	if raw := n.object["delegates"]; json.Unmarshal(raw, &delegates) != nil {
+		n.wrong("delegates", raw, "must be a list of CNI configurations")
+		return
+	}
+	var skipped int
+	for i, object := range delegates {
+		one := network{Checker: n.Checker, Document: n.Document, path: fmt.Sprintf("delegates[%d]", i), object: object, multus: true, primary: true}
+		if one.name = object["name"]; one.name == nil {
+			one.name = n.object["name"]
+		}
+		if one.check(); n.Skipped != "" {
+			skipped++
+		}
+		n.Skipped = ""
+	}
+	if skipped == len(delegates) {
+		n.Skipped = fmt.Sprintf("it has no plugin of type %q", Plugin)
+	}
+}

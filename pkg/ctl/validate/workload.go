@@ -1,0 +1,150 @@
+package validate
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// networksAnnotation is where a pod requests networks (Network Custom Resource Definition De-facto Standard, section 4.1).
+const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
+
+// checkAnnotations checks the name of the resource whose device Multus passes to the network.
+func checkAnnotations(d *Document, all map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if key != resourceAnnotation && strings.EqualFold(key, resourceAnnotation) {
+			d.wrong("metadata.annotations."+key, quote(all[key]), "Multus does not read it: the key is %s", resourceAnnotation)
+		}
+	}
+	resource := all[resourceAnnotation]
+	if domain, name, _ := strings.Cut(resource, "/"); resource != "" && (domain == "" || name == "") {
+		d.wrong("metadata.annotations."+resourceAnnotation, quote(resource),
+			"must be DOMAIN/NAME, as a container requests it: the resourceName of an extended resource has a domain, and Multus finds no device without it")
+	}
+}
+
+// A NetworkName is namespace and name of a NetworkAttachmentDefinition.
+type NetworkName struct{ Namespace, Name string }
+
+// Networks returns the networks in a pod's annotation, in either of its forms: "NAME, NAMESPACE/NAME@INTERFACE", or a
+// list in JSON. It returns none of a text that is neither.
+func Networks(annotation, namespace string) (names []NetworkName) {
+	if text := strings.TrimSpace(annotation); strings.HasPrefix(text, "[") {
+		var list []NetworkName
+		if json.Unmarshal([]byte(text), &list) != nil {
+			return nil
+		}
+		for _, n := range list {
+			if n.Namespace == "" {
+				n.Namespace = namespace
+			}
+			names = append(names, n)
+		}
+		return names
+	}
+	for one := range strings.SplitSeq(annotation, ",") {
+		one, _, _ = strings.Cut(strings.TrimSpace(one), "@")
+		at, name, qualified := strings.Cut(one, "/")
+		if !qualified {
+			at, name = namespace, one
+		}
+		if name != "" {
+			names = append(names, NetworkName{at, name})
+		}
+	}
+	return names
+}
+
+// ResourceOf returns the resource whose device Multus passes to a NetworkAttachmentDefinition; "" = none.
+func ResourceOf(definition []byte) string {
+	var nad struct {
+		Metadata struct{ Annotations map[string]string }
+	}
+	_ = json.Unmarshal(definition, &nad) // Check has the error
+	return nad.Metadata.Annotations[resourceAnnotation]
+}
+
+// resourcesIn returns the resources of the NetworkAttachmentDefinitions among documents; "" = the network has none.
+func resourcesIn(docs []Document) map[NetworkName]string {
+	resources := map[NetworkName]string{}
+	for _, d := range docs {
+		var object struct {
+			Kind     string
+			Metadata NetworkName
+		}
+		if json.Unmarshal(d.data, &object) == nil && object.Kind == definition {
+			resources[object.Metadata] = ResourceOf(d.data)
+		}
+	}
+	return resources
+}
+
+// template is a pod, or the part of a workload that describes its pods.
+type template struct {
+	Metadata struct {
+		Namespace   string
+		Annotations map[string]string
+	}
+	Spec struct {
+		Containers, InitContainers []struct {
+			Resources struct{ Requests, Limits map[string]any }
+		}
+	}
+}
+
+func (t *template) requests(resource string) bool {
+	for _, c := range slices.Concat(t.Spec.Containers, t.Spec.InitContainers) {
+		if c.Resources.Requests[resource] != nil || c.Resources.Limits[resource] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// templates are the paths of the pod in a workload, by its kind.
+var templates = map[string][]string{
+	"Pod": {}, "Deployment": {"spec", "template"}, "DaemonSet": {"spec", "template"}, "StatefulSet": {"spec", "template"},
+	"ReplicaSet": {"spec", "template"}, "Job": {"spec", "template"}, "CronJob": {"spec", "jobTemplate", "spec", "template"},
+}
+
+// checkWorkload checks that a container of a pod requests the resources of the pod's networks. It reports whether one of the
+// networks is among the documents.
+func checkWorkload(d *Document, resources map[NetworkName]string) (joined bool) {
+	var object struct {
+		Kind     string
+		Metadata struct{ Namespace string }
+	}
+	_ = json.Unmarshal(d.data, &object) // other values have no kind
+	keys, known := templates[object.Kind]
+	if !known {
+		return false
+	}
+	raw := d.data
+	for _, key := range keys {
+		var outer map[string]json.RawMessage
+		_ = json.Unmarshal(raw, &outer)
+		raw = outer[key]
+	}
+	var pod template
+	if json.Unmarshal(raw, &pod) != nil {
+		return false
+	}
+	asked := pod.Metadata.Annotations[networksAnnotation]
+	for _, name := range Networks(asked, object.Metadata.Namespace) {
+		resource, found := resources[name]
+		if joined = joined || found; resource != "" && !pod.requests(resource) {
+			d.warn(strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked), "%s, unless a webhook adds them", NotRequested(name, resource))
+		}
+	}
+	if joined {
+		d.Kind = CNIConfig
+	}
+	return joined
+}
+
+// NotRequested says that a pod can get no device of its network's resource.
+func NotRequested(network NetworkName, resource string) string {
+	return "no container requests " + resource + ", whose device network " + network.Namespace + "/" + network.Name +
+		" takes: add " + resource + `: "1" to the requests and limits of a container`
+}
