@@ -32,6 +32,7 @@ func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
 	b.mu.Lock()
 	b.fill(began)
 	grant := max(b.left, 0)
+	b.left -= grant // another handler must not get it too
 	b.mu.Unlock()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(grant))
 	return ctx, func() {
@@ -39,7 +40,7 @@ func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
 		now := time.Now()
 		b.mu.Lock()
 		b.fill(now)
-		b.left -= now.Sub(began)
+		b.left = min(b.burst, b.left+grant-now.Sub(began))
 		b.mu.Unlock()
 		b.waited(now.Sub(began))
 	}
