@@ -17,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,9 +284,6 @@ func (m *model) onRecord() (list string) {
 	return list
 }
 
-// failedRead is the context key of a flag. serve sets it if it fails.
-type failedRead struct{}
-
 // read simulates an API server that is slow or unreachable now and then.
 func (m *model) read(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 	if err := m.serve(ctx); err != nil {
@@ -323,9 +319,6 @@ func (m *model) serve(ctx context.Context) error {
 		}
 		fallthrough
 	case m.oneIn(6):
-		if is, ok := ctx.Value(failedRead{}).(*atomic.Bool); ok {
-			is.Store(true)
-		}
 		return errors.New("the API server is away")
 	}
 	time.Sleep(m.randomUpTo(10 * time.Millisecond))

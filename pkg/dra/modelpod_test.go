@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -77,7 +76,7 @@ func (m *model) life(n int, name string) {
 		if shares {
 			m.share(name)
 		}
-		sb := m.runSandboxes(name, fmt.Sprint(name, "-", turn), shares)
+		sb := m.runSandboxes(name, fmt.Sprint(name, "-", turn))
 		if d.name != "" && m.oneIn(4) {
 			m.store(own, nil)
 			m.ending.Go(func() {
@@ -174,19 +173,12 @@ func (m *model) behave() string {
 	return kinds[m.randomUpTo(time.Duration(len(kinds)))]
 }
 
-// runSandboxes creates sandboxes until one starts. A sandbox that starts with the shared claim must be the only
-// one, unless the driver was not running or could not read the claim.
-func (m *model) runSandboxes(name, id string, shares bool) *api.PodSandbox {
+// runSandboxes creates sandboxes until one starts. A sandbox may start while another pod has the shared claim, because the
+// driver may not have heard of that yet, but its containers may not: see runContainers.
+func (m *model) runSandboxes(name, id string) *api.PodSandbox {
 	for n := 0; ; n++ {
 		sb := m.newSandbox(fmt.Sprint(id, "-", n), name)
-		called, blinded := false, new(atomic.Bool)
-		err := m.nri(func(ctx context.Context, a *dra.Agent) error {
-			called = true
-			return a.RunPodSandbox(context.WithValue(ctx, failedRead{}, blinded), sb)
-		})
-		if shares && err == nil && called && !blinded.Load() {
-			m.recordAdmission(name, sb.Id)
-		}
+		err := m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RunPodSandbox(ctx, sb) })
 		if err == nil && !m.oneIn(8) { // otherwise the sandbox dies by itself
 			return sb
 		}
@@ -233,6 +225,7 @@ func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceCla
 	m.call("a container of the shared claim", func(ctx context.Context, a *dra.Agent) error {
 		return m.CreateContainer(sb, "shared_x", "shared_r_"+dratest.VF3)
 	})
+	m.recordAdmission(sb.Name, sb.Id)
 	if len(m.Files("dp")) == 0 {
 		m.T.Error("a container of the shared claim runs without the file that Multus copies")
 	}
@@ -371,7 +364,7 @@ func (m *model) unshare(name string) {
 	}
 }
 
-// recordAdmission records that a pod started with the shared claim.
+// recordAdmission records that containers of a pod run with the shared claim.
 func (m *model) recordAdmission(pod, sandbox string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
