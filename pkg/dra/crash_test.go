@@ -21,6 +21,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
@@ -56,7 +58,8 @@ func runVictim() {
 		syscall.CloseOnExec(3)
 	}
 	o := dratest.Options(d.Dir)
-	dratest.AddDevices(&o, d.Dir)
+	kernel := dratest.AddDevices(&o, d.Dir)
+	o.Devices.Inventory.Rules = rulesWithReset()
 	o.Devices.Journal = dratest.JournalIn(d.Dir, o.BootID)
 	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each run has the same steps
 	var steps atomic.Int32
@@ -66,8 +69,15 @@ func runVictim() {
 			dratest.Check(restoretest.Open(d.Dir).Between(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }))
 		}
 	}
+	o.Devices.Custody = restore.New(kernel.Sys(), func(name, text string) error { // also within a reset
+		err := kernel.Write(name, text)
+		o.Reached("writing " + name)
+		return err
+	}, kernel)
 	agent, err := dra.New(o)
 	dratest.Check(err)
+	dratest.Survey(agent)
+	dratest.Check(os.Remove(filepath.Join(o.StateDir, "offer"))) // no record
 	ctx := context.Background()
 	go agent.Run(ctx)
 	claims := victimClaims(d)
@@ -82,6 +92,13 @@ func runVictim() {
 		dratest.Check(agent.Unprepare(ctx, string(claim.UID)))
 	}
 	fmt.Println(steps.Load())
+}
+
+// rulesWithReset are the rules of the node, with which each VF is reset after its pod.
+func rulesWithReset() inventory.Rules {
+	rules, err := inventory.ParseRules([]byte(strings.ReplaceAll(dratest.Rules, "sharing: exclusive", "sharing: exclusive\n  reset: always")))
+	dratest.Check(err)
+	return rules
 }
 
 func victimClaims(d victim) []*resourceapi.ResourceClaim {
