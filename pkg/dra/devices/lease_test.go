@@ -75,14 +75,16 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 // The scheduler may give a claim another device while the first one is not restored.
 func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		second := dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`))
+		r.Confirm(second)
 		r.PrepareVF0()
 		r.Plugins.SetHook(dratest.Fail("", ""))
 		_ = r.RunPod(r.Sandbox("s1", "pod"))
 		r.EndPod(r.Sandbox("s1", "pod"))
 		r.Plugins.SetHook(dratest.Fail("", "s1"))
 		time.Sleep(30 * time.Minute)
-		r.Prepare(dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`)))
-		second := r.RunSandbox("s2", "pod")
+		r.Prepare(second)
+		sandbox := r.RunSandbox("s2", "pod")
 		r.ExpectHolders("pci-0000:03:00.2", "claim ns/claim-u1")
 		r.ExpectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
 		r.Plugins.SetHook(nil)
@@ -90,7 +92,7 @@ func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 		dratest.WaitIdle()
 		r.ExpectHolders("pci-0000:03:00.2") // the device is restored
 		r.ExpectHolders("pci-0000:03:00.4", "claim ns/claim-u1")
-		r.EndAndUnprepare(second, "u1")
+		r.EndAndUnprepare(sandbox, "u1")
 		r.ExpectHolders("pci-0000:03:00.4")
 	})
 }

@@ -112,12 +112,16 @@ func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 
 func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 	t.Parallel()
-	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
+	dratest.InBubble(t, func(t *testing.T, b *dratest.Rig) {
+		b.AddDevices()
+		next := dratest.OnDevice(b.ClaimOf("a", "u1", "next", dratest.Net("x", "net1", "")), 0, dratest.VF2, "")
+		b.Confirm(next)
+		b.Start()
 		b.AttachDevice(dratest.VF0, "")
 		b.Kernel.Fault = func() error { return errors.New("firmware says no") }
 		b.EndPod(b.Sandbox("s1", "pod"))
 		difftest.Must(t, b.Kernel.EndNetns(filepath.Join(b.Dir, "netns/s1")))
-		b.PrepareFails(dratest.OnDevice(b.ClaimOf("a", "u1", "next", dratest.Net("x", "net1", "")), 0, dratest.VF2, ""), "firmware says no", "mtu, mac, name", dratest.VF0)
+		b.PrepareFails(next, "firmware says no", "mtu, mac, name", dratest.VF0)
 		dratest.WaitIdle()
 		withheld := []string{dratest.VF0} // a device whose DEL failed is withheld from the slices
 		difftest.Equal(t, slices.Sorted(maps.Keys(b.Agent.Node.Withheld())), withheld)

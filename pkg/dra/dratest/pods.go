@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
@@ -59,6 +60,18 @@ func InBubbleWithDevices(t *testing.T, test func(t *testing.T, r *Rig)) {
 		r.Start()
 		test(t, r)
 	})
+}
+
+// Confirm makes the API server know these claims, so that Prepare can confirm another allocation. Call it before Start.
+func (r *Rig) Confirm(claims ...*resourceapi.ResourceClaim) {
+	r.Options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+		for _, c := range claims {
+			if c.UID == ref.UID {
+				return c, nil
+			}
+		}
+		return nil, errors.New("no API server")
+	}
 }
 
 // WaitIdle waits until all goroutines wait. It first sleeps, because a goroutine may be waiting for a lock with
