@@ -35,9 +35,6 @@ func Check(c *Call, reconstruct func(*Call, *journal.Entry), first func(*journal
 	state, why := a.State(&now, err)
 	if state == check.Adding { // the entry is locked, so ADD is not running
 		why = "ADD was killed before it finished"
-		if now.Refused {
-			why = "ADD has failed"
-		}
 	}
 	if kind, over := state.Incomparable(); journaled && over {
 		return failure.OfCheck(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.Key, why)})

@@ -39,10 +39,8 @@ type Plugin struct {
 
 // New returns a plugin for the node's settings. It opens and creates nothing.
 func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
-	cleaner := cleanup.New(node, finder.Sys, bootID, log)
-	cleaner.Interfaces = finder.Interfaces
 	return &Plugin{
-		Cleaner: cleaner,
+		Cleaner: cleanup.New(node, finder.Sys, bootID, log),
 		Finder:  finder,
 		Infos:   store.Open(node.DeviceInfoDir),
 		Specs:   store.Open(node.CDIDir),

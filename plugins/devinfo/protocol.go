@@ -106,19 +106,12 @@ func (p *Plugin) dispatch(run Verb, command string, getenv func(string) string, 
 	}
 	if command == "DEL" || command == "GC" {
 		c.lenient()
-		return run(c)
-	}
-	err = c.strict()
-	if err != nil && command == "STATUS" {
+	} else if err := c.strict(); err != nil && command == "STATUS" {
 		return NotReady(err, "")
+	} else if err != nil {
+		return err
 	}
-	if err == nil {
-		err = run(c)
-	}
-	if err != nil && command == "ADD" {
-		c.noteRefusal()
-	}
-	return err
+	return run(c)
 }
 
 // checkEnvironment returns an error if a variable that the verb needs is missing or malformed.

@@ -169,20 +169,6 @@ func (a *Addition) Do(steps ...func() error) (err error) {
 	return failure.Join(err, failed, r.Run())
 }
 
-// noteRefusal records that an ADD with delegates has failed and left nothing, unless the journal has an entry: that of a
-// former ADD, or one whose cleanup has failed. Without it DEL would not know that the delegates have never run, or
-// have been undone, and might take a device away from another pod.
-func (c *Call) noteRefusal() {
-	if len(c.Config.Delegates) == 0 || c.NodeError != nil || c.Key.Check() != nil || store.Own(c.Node.StateDir) != nil {
-		return
-	}
-	e := &journal.Entry{Key: c.Key, Netns: c.Args.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), Args: c.Args.CNIArgs, Refused: true}
-	defer e.Unlock()
-	if err := c.Journal.Put(e, nil); err != nil && !errors.As(err, new(*journal.ConcurrentChangeError)) {
-		c.Log.Warn("cannot record that ADD failed: DEL will run the delegates that name no device of another pod", "error", err)
-	}
-}
-
 // sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain, sriov-cni's DEL runs after devinfo's.
 const (
 	sriovPause = 50 * time.Millisecond

@@ -133,8 +133,7 @@ func journalLine(t *testing.T, path string) string {
 		on   bool
 		text string
 	}{
-		{!e.Complete && !e.Refused, "incomplete"},
-		{e.Refused, "refused"},
+		{!e.Complete, "incomplete"},
 		{e.File != "", "file=" + e.File},
 		{e.Wrote, "wrote"},
 		{e.InNetns, "in-netns"},

@@ -15,7 +15,6 @@ import (
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
-	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
@@ -30,8 +29,6 @@ type Cleaner struct {
 	Sys     *sysfs.FS // nil = unknown
 	BootID  string    // "" = unknown
 	Log     *slog.Logger
-
-	Interfaces discovery.Interfaces // to find devices that delegates name by an interface; nil = do not look for them
 
 	CNIPath string // directories of the delegates, separated by colons
 	Root    string // root directory of the delegates, such as the host's in a container; "" = this process's root

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 const delegateLimit = 4 * time.Minute // time for one delegate; kubelets and runtimes give up sooner
@@ -54,24 +56,24 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 }
 
 // delDelegates runs the DEL of all delegates, even if some fail. They must not take a device away from another pod
-// that has got the device since ADD. If another pod has it, the delegates get no network namespace. If the journal has no
-// record of this ADD, those that name the device do not run at all: ADD was refused, and they have never run.
+// that has got the device since ADD. If another pod has it, the delegates get no network namespace, or do not run at
+// all if the journal has no record of this ADD.
 func (r *Removal) delDelegates() (errs []error) {
-	unrecorded, delegates, netns := r.Entry.Locked() == nil, r.Delegates, r.Netns
-	if unrecorded {
-		delegates, errs = r.notHeldByAnother()
-	} else if held, ok := errors.AsType[*journal.HeldError](r.heldByAnother(delegates)); ok && held.Holder.Netns == "" {
-		// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
-		// Otherwise another pod got the device after the namespace had ended or a DEL was killed.
-		r.Log.Warn("running the delegates' DEL without a network namespace", "error", held)
+	netns, held := r.Netns, new(journal.HeldError)
+	unrecorded := r.Entry.Locked() == nil
+	switch err := r.heldByAnother(); {
+	case err != nil && unrecorded:
+		r.Log.Warn("not running the delegates' DEL", "error", err)
+		return nil
+	// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
+	// Otherwise another pod got the device after the namespace had ended or a DEL was killed.
+	case errors.As(err, &held) && held.Holder.Netns == "":
+		r.Log.Warn("running the delegates' DEL without a network namespace", "error", err)
 		netns = ""
 	}
-	if len(delegates) == 0 {
-		return errs
-	}
-	n, err := r.Network(r.Entry, delegates, netns)
+	n, err := r.Network(r.Entry, r.Delegates, netns)
 	if err != nil {
-		return append(errs, err)
+		return []error{err}
 	}
 	if r.Listen != nil {
 		r.Listen()
@@ -87,29 +89,13 @@ func (r *Removal) delDelegates() (errs []error) {
 	return errs
 }
 
-// notHeldByAnother returns the delegates that may run without a record of ADD. It leaves out a delegate that names a
-// device of another holder, and one with a name that ADD refuses.
-func (r *Removal) notHeldByAnother() (free []json.RawMessage, errs []error) {
-	for _, d := range r.Delegates {
-		switch err := r.heldByAnother([]json.RawMessage{d}); {
-		case err == nil:
-			free = append(free, d)
-		case errors.As(err, new(*journal.HeldError)), errors.As(err, new(*config.Problem)):
-			r.Log.Warn("not running a delegate's DEL", "error", err)
-		default:
-			errs = append(errs, err)
-		}
-	}
-	return free, errs
-}
-
-// heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has a device that
-// AskedLeases finds.
-func (r *Removal) heldByAnother(delegates []json.RawMessage) error {
+// heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has a device that AskedLeases
+// finds.
+func (r *Removal) heldByAnother() error {
 	if r.Sys == nil {
 		return nil
 	}
-	asked, err := r.AskedLeases(r.Entry.Requested.DeviceIDs, delegates, r.Entry.CapabilityArgs)
+	asked, _, err := AskedLeases(r.Sys, r.Entry.Requested.DeviceIDs, r.Delegates, r.Entry.CapabilityArgs)
 	if err != nil {
 		return err
 	}
@@ -139,4 +125,46 @@ func cannotExecute(err error) bool {
 	ran, ok := errors.AsType[*cniexec.Error](err)
 	return ok && ran.NotRun() &&
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
+}
+
+// AskedLeases returns leases of the devices that the network's and the delegates' configurations name, and the keys that
+// name a device by an interface. runtime is the runtimeConfig for the delegates. ADD takes the leases before the delegates
+// run, because sriov-cni changes a VF before devinfo can find it. The leases are exclusive, because a pod does not share a
+// device that it gets by deviceID.
+func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessage, runtime map[string]json.RawMessage) (list []journal.DeviceLease, interfaces []config.DeviceKey, err error) {
+	var names []string
+	for _, id := range ids {
+		names = append(names, id.ID)
+	}
+	for n, raw := range delegates {
+		devices, _ := config.DelegateDevices(fmt.Sprintf("delegates[%d]", n), raw, runtime) // ADD has refused problems
+		for _, d := range devices {
+			switch d.As {
+			case config.AsID:
+				names = append(names, d.Value)
+			case config.AsKernelPath:
+				name, ok, err := sys.DeviceAt(d.Value)
+				if err == nil && !ok {
+					err = d.Problem("the directory of a device below /sys/devices")
+				}
+				if err != nil {
+					return nil, nil, err
+				}
+				names = append(names, name)
+			default:
+				interfaces = append(interfaces, d)
+			}
+		}
+	}
+	for n, name := range names {
+		if slices.Contains(names[:n], name) {
+			continue
+		}
+		more, err := journal.LeasesOf(sys, journal.Exclusive, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		list = journal.MergeLeases(list, more...)
+	}
+	return list, interfaces, nil
 }

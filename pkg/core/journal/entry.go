@@ -123,7 +123,6 @@ type Entry struct {
 	PrevResult     json.RawMessage            `json:"prevResult,omitempty"`     // input of the first delegate
 	Result         json.RawMessage            `json:"result,omitempty"`         // output of the last delegate
 
-	Refused  bool `json:"refused,omitempty"`  // ADD has failed and undone everything: DEL has no delegate to run
 	Complete bool `json:"complete,omitempty"` // ADD has only to write the files, or has succeeded
 
 	raw  []byte   // content of the entry on disk

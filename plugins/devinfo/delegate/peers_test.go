@@ -136,8 +136,9 @@ func (n node) ask(t *testing.T, text string) (a asking, ok bool) {
 	if len(cfg.Problems) > 0 || cfg.DelegateProblem(0) != nil {
 		return a, false
 	}
+	c := &plugin.Call{Plugin: n.plugin, Config: cfg}
 	e := &journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, CNIVersion: "1.0.0", Delegates: cfg.DelegateConfigs(), CapabilityArgs: cfg.Runtime}
-	if a.leases, err = n.plugin.AskedLeases(cfg.DeviceIDs, e.Delegates, e.CapabilityArgs); err != nil {
+	if a.leases, err = askedLeases(&plugin.Addition{Call: c}, e); err != nil {
 		difftest.As[*config.Problem](t, err)
 		return a, false
 	}
