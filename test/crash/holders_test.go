@@ -90,9 +90,7 @@ func (s *stage) judgeHolders(acts []act) (problems []string) {
 	now := take(s.t)
 	var holders []string
 	for _, a := range acts {
-		there, _ := s.have(now, a.of.container)
-		there = slices.DeleteFunc(there, isRefusal)
-		switch {
+		switch there, _ := s.have(now, a.of.container); {
 		case a.exit == 0:
 			holders = append(holders, strings.TrimSpace(a.verb+" "+a.of.container))
 		case len(there) > 0:
@@ -104,12 +102,6 @@ func (s *stage) judgeHolders(acts []act) (problems []string) {
 		problems = append(problems, "all have the device: "+strings.Join(holders, ", "))
 	}
 	return append(problems, s.refusals(acts)...)
-}
-
-// isRefusal reports whether a file is the entry of a refused ADD, which stays until DEL and owns nothing.
-func isRefusal(path string) bool {
-	text, err := os.ReadFile(path)
-	return err == nil && strings.Contains(string(text), `"refused":true`)
 }
 
 // The claimant takes the device for a ResourceClaim, as the DRA driver does. It is the test binary under another
