@@ -387,6 +387,7 @@ func TestHangingDELsDoNotDelayADDs(t *testing.T) {
 			pod := fmt.Sprint("hung", n)
 			r.Prepare(r.ClaimOf("a", pod, pod, dratest.Net("x", "net1", "")))
 			sb := r.RunSandbox(pod, pod)
+			dratest.WaitIdle() // the DELs of others use up the budget, so RunPodSandbox may return before the ADD
 			go r.EndPod(sb)
 		}
 		time.Sleep(10 * time.Second)
