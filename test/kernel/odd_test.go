@@ -78,7 +78,7 @@ func TestOddJournalEntryIsTreatedAsMissing(t *testing.T) {
 					"ADD":   `1: {"cniVersion":"1.1.0","code":5,"msg":"` + unreadableEntry,
 					"CHECK": `1: {"cniVersion":"1.1.0","code":5,"msg":"` + unreadableEntry,
 					"DEL":   `1: {"cniVersion":"1.1.0","code":5,"msg":"` + unreadableEntry,
-					"GC":    `1: {"cniVersion":"1.1.0","code":5,"msg":"attachment net/c0ffee/net1: ` + unreadableEntry,
+					"GC":    `1: {"cniVersion":"1.1.0","code":5,"msg":"attachment net/c0ffee/net1: ` + oddEntry + `: read: permission denied"}`,
 				} {
 					if verb == "ADD" && conf != standalone {
 						continue

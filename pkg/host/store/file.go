@@ -185,13 +185,14 @@ func (d *Dir) Link(name, target string) error {
 }
 
 // Remove removes the file or symbolic link with that name, and the temporary file of a killed writer. Missing files are not
-// an error, even on a read-only disk.
+// an error, even on a read-only disk. In a private directory it also removes an empty directory that is in the way.
 func (d *Dir) Remove(name string) error {
 	path, err := d.join(name)
 	if err != nil {
 		return err
 	}
-	if stat, err := os.Lstat(path); err == nil && stat.IsDir() { // os.Remove would remove an empty one
+	shared := d.mode&0o005 != 0 // with programs that may have made a directory of this name, which os.Remove removes if it is empty
+	if stat, err := os.Lstat(path); shared && err == nil && stat.IsDir() {
 		return fmt.Errorf("%s: remove: %w", path, syscall.EISDIR)
 	}
 	if err := Remove(path); err != nil || !d.durable {
