@@ -60,11 +60,14 @@ func (e *Engine) CheckContainer(sandbox string) error {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	sb := e.table.sandboxes[sandbox]
-	if sb == nil || sb.ended {
+	if sb == nil {
 		return nil
 	}
 	c, at := e.table.lacking(sb)
-	if c == nil {
+	switch {
+	case sb.ended:
+		return sb.err
+	case c == nil:
 		return nil
 	}
 	why := "its ADD has not ended"
@@ -118,8 +121,11 @@ func (e *Engine) ownClaims(sb *sandbox) (list []*claim, err error) {
 	e.table.observe([]state.Pod{sb.Pod})
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	if e.table.sandboxes[sb.ID] != sb {
+	switch {
+	case e.table.sandboxes[sb.ID] != sb:
 		return nil, errors.New("the sandbox ended before it was attached")
+	case sb.ended: // an ADD has failed meanwhile
+		return nil, sb.err
 	}
 	for _, c := range e.table.claimsOf(sb.Pod) {
 		if err := e.table.check(c, sb.Pod); err != nil {

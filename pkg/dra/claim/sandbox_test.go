@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
@@ -89,6 +90,27 @@ func TestADDThatFailsEarlyFailsSandbox(t *testing.T) {
 		difftest.Says(t, r.RunPod(r.Sandbox("s1", "pod")), dratest.ErrNoMaster.Error())
 		r.EndAndUnprepare(r.Sandbox("s1", "pod"), "u1")
 	})
+}
+
+// Claims of other pods are checked while the networks of the pod's own are attached, and the runtime waits for both.
+func TestADDThatFailsWhileClaimsAreCheckedFailsSandbox(t *testing.T) {
+	for _, answer := range []error{nil, errors.New("no answer")} {
+		for _, took := range []time.Duration{0, 200 * time.Millisecond, time.Second} { // within the budget and beyond it
+			dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+				r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) { time.Sleep(took); return nil, answer }
+				agent := r.Start()
+				r.Plugins.SetHook(dratest.Fail("ADD", "s1"))
+				r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "100ms")), r.ClaimOf("named", "u2", "other", dratest.Net("x", "net1", "")))
+				sb := r.Sandbox("s1", "pod")
+				difftest.Says(t, r.RunPod(sb), dratest.ErrNoMaster.Error())
+				_, _, err := agent.CreateContainer(t.Context(), sb, nil)
+				difftest.Says(t, err, dratest.ErrNoMaster.Error())
+				r.Unprepare("u2")
+				r.EndAndUnprepare(sb, "u1")
+				time.Sleep(took) // the check ends
+			})
+		}
+	}
 }
 
 // All handlers wait for at most 1 s in any 10 s, whatever plugins do.
