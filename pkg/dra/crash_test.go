@@ -266,7 +266,7 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	d := victim{Dir: r.Dir, Behave: "slow"}
 	cmd := d.command(t)
 	difftest.Must(t, cmd.Start())
-	difftest.Eventually(t, "the plugins run", func() bool { return len(r.Calls()) == 3 })
+	difftest.Eventually(t, "the first plugin runs", func() bool { return len(r.Calls()) == 1 })
 	difftest.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	r.RemoveNetns(r.Sandbox("s1", "pod"))
@@ -275,8 +275,8 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	difftest.Must(t, err)
 	time.Sleep(200 * time.Millisecond)
-	difftest.Equal(t, len(r.CallNames()), 3)
+	difftest.Equal(t, len(r.CallNames()), 1)
 	difftest.Must(t, os.WriteFile(filepath.Join(r.Dir, "go-on"), nil, 0o644))
-	difftest.Eventually(t, "the DELs were run", func() bool { return len(r.Calls()) == 6 && agent.Census().Phases["Prepared"] == 3 })
+	difftest.Eventually(t, "the DEL was run", func() bool { return len(r.Calls()) > 1 && agent.Census().Phases["Prepared"] == 3 })
 	r.ExpectInterfaces()
 }

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"path/filepath"
-	"sync"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,8 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// add attaches a sandbox to networks of a claim, in parallel. The record says Adding before the first plugin runs.
+// add attaches a sandbox to networks of a claim, one after another, because the CNI specification allows one operation at a
+// time for a container (1.1, section 3). The record says Adding before the first plugin runs.
 func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // before any plugin has run, so no DEL is needed
 		for _, n := range indexes {
@@ -63,7 +65,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 
 	// Run the plugins. Each network is recorded, and its gate opened, as soon as its plugins have succeeded.
 	var errs []error
-	for r := range inParallel(record, indexes, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
+	for r := range inTurn(record, slices.Values(indexes), func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
 		if err := s.recordAdd(c, r, sb); err != nil {
 			errs = append(errs, s.reportFailedAdd(c, r.n, sb, err))
 		}
@@ -78,19 +80,17 @@ type result struct {
 	err error
 }
 
-// inParallel calls run for copies of the attachments at the same time, and returns the results as they complete.
-func inParallel(record *state.Claim, indexes []int, run func(*state.Attachment) error) <-chan result {
-	results := make(chan result)
-	var runs sync.WaitGroup
-	for _, n := range indexes {
-		at := record.Attachments[n]
-		runs.Go(func() {
+// inTurn calls run for a copy of each attachment, and yields the results.
+func inTurn(record *state.Claim, indexes iter.Seq[int], run func(*state.Attachment) error) iter.Seq[result] {
+	return func(yield func(result) bool) {
+		for n := range indexes {
+			at := record.Attachments[n]
 			err := run(&at)
-			results <- result{n, at, err}
-		})
+			if !yield(result{n, at, err}) {
+				return
+			}
+		}
 	}
-	go func() { runs.Wait(); close(results) }()
-	return results
 }
 
 // leaseDevice leases the device of an attachment in the plugin's journal. Its error names the other holder, for

@@ -12,7 +12,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
-// delete detaches attachments, in parallel. It is safe to repeat, because DEL of a deleted network succeeds.
+// delete detaches attachments, one after another, in the reverse order of ADD. It is safe to repeat, because DEL of a deleted network succeeds.
 func (s *steps) delete(c *claim, indexes []int) {
 	record := c.record.Clone()
 	s.table.do(func() { maps.DeleteFunc(c.gatesOpen, func(n int, _ bool) bool { return slices.Contains(indexes, n) }) })
@@ -20,7 +20,14 @@ func (s *steps) delete(c *claim, indexes []int) {
 		record.Attachments[n].Phase = state.Deleting
 	}
 	s.records.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
-	for r := range inParallel(record, indexes, func(at *state.Attachment) error {
+	reverse := func(yield func(int) bool) {
+		for _, n := range slices.Backward(indexes) {
+			if !yield(n) {
+				return
+			}
+		}
+	}
+	for r := range inTurn(record, reverse, func(at *state.Attachment) error {
 		if c.mayStillRun[at.IfName] {
 			s.cni.waitForOrphans(key(record.UID, at))
 		}

@@ -131,6 +131,9 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 	}
 	has := func(do action) bool { return needs[do] != nil }
 	for _, next := range order(record, g, now, has) {
+		if next.when && next.do == doAdd {
+			return step{do: next.do, at: firstAdds(record, needs[doAdd])}
+		}
 		if next.when {
 			return step{do: next.do, at: needs[next.do]}
 		}
@@ -139,6 +142,15 @@ func reconcile(record *state.Claim, g goal, now claimView) step {
 		return step{do: wait}
 	}
 	return step{}
+}
+
+// firstAdds returns the networks to attach before the late ones, if there are any, because a late network may be slow.
+func firstAdds(record *state.Claim, indexes []int) []int {
+	early := slices.DeleteFunc(slices.Clone(indexes), func(n int) bool { return record.Attachments[n].Late })
+	if len(early) == 0 {
+		return indexes
+	}
+	return early
 }
 
 // candidate is a step of a claim and whether it may run now.

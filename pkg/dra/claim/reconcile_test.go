@@ -248,14 +248,14 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 		c := newClaim(&state.Claim{UID: "u1"})
 		e.table.claims["u1"] = c
 		save, before := step{do: doSave}, goal{want: keep}
-		lane, ok := e.worker.begin(c, save, observation{goal: before})
+		lanes, ok := e.worker.begin(c, save, observation{goal: before})
 		if !ok {
 			t.Fatal("the step does not begin")
 		}
 		if forgotten {
 			e.table.do(func() { e.table.forget(c) })
 		}
-		e.worker.end(c, save, before, lane, errors.New("the disk is full"))
+		e.worker.end(c, save, before, lanes, errors.New("the disk is full"))
 		if (c.failure == retry{}) != forgotten {
 			t.Errorf("forgotten %v: %+v", forgotten, c.failure)
 		}

@@ -36,11 +36,11 @@ func (w *worker) work(uid string) {
 	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
 		seen := w.observe(c)
 		s := reconcile(seen.record, seen.goal, seen.view)
-		lane, ok := w.begin(c, s, seen)
+		lanes, ok := w.begin(c, s, seen)
 		if !ok {
 			return
 		}
-		w.end(c, s, seen.goal, lane, w.steps.execute(c, s, seen.sandbox))
+		w.end(c, s, seen.goal, lanes, w.steps.execute(c, s, seen.sandbox))
 	}
 }
 
@@ -106,10 +106,11 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attach
 	}
 }
 
-// lane has a limit of its own, so that slow steps of one kind or one network do not delay others.
+// lane has a limit of its own, so that slow steps of one kind or one network do not delay others. A step may need room in
+// several lanes.
 type lane struct {
-	kind     kind
-	networks string // names of the networks; "" for fast steps
+	kind kind
+	of   string // names of the networks, or the sandbox; "" for fast steps
 }
 
 type kind int
@@ -119,10 +120,11 @@ const (
 	lateAdd             // ADDs that only containers wait for
 	del                 // first DEL of an attachment
 	delAgain
+	ofSandbox // all steps that run plugins for a sandbox
 	kinds
 )
 
-var widths = [kinds]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4} // maximum number of running steps
+var widths = [kinds]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4, ofSandbox: 1} // maximum number of running steps
 
 // laneOf returns the lane of a step. A step for a waiting sandbox is fast, so that no DEL delays it.
 func laneOf(record *state.Claim, s step, sb *sandbox) lane {
@@ -150,9 +152,51 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	return lane{}
 }
 
+// lanesOf returns all lanes of a step. The CNI specification allows one operation at a time for a container (1.1,
+// section 3), whatever claims its networks are from.
+func lanesOf(record *state.Claim, s step, sb *sandbox) []lane {
+	lanes := []lane{laneOf(record, s, sb)}
+	add := func(sandbox string) {
+		if l := (lane{ofSandbox, sandbox}); !slices.Contains(lanes, l) {
+			lanes = append(lanes, l)
+		}
+	}
+	for _, n := range s.at {
+		switch s.do {
+		case doAdd:
+			add(sb.ID)
+		case doDel:
+			add(record.Attachments[n].Sandbox)
+		case doDelAgain:
+			add(record.Undeleted[n].Sandbox)
+		}
+	}
+	return lanes
+}
+
+// isFull returns the lane that has no room for a step, if any. An ADD of late networks also waits for the pod's other
+// networks, unless their claims are backing off. The mutex must be held.
+func (w *worker) isFull(c *claim, s step, lanes []lane) (lane, bool) {
+	for _, l := range lanes {
+		if w.used[l] >= widths[l.kind] {
+			return l, true
+		}
+	}
+	if s.do != doAdd || !c.record.Attachments[s.at[0]].Late {
+		return lane{}, false
+	}
+	for _, other := range w.table.claimsOf(c.pod) {
+		next := func(at state.Attachment) bool { return at.Phase == state.Prepared && !at.Bare() && !at.Late }
+		if other != c && other.failure.err == nil && len(other.delBackOff) == 0 && slices.ContainsFunc(other.record.Attachments, next) {
+			return lanes[len(lanes)-1], true
+		}
+	}
+	return lane{}, false
+}
+
 // begin publishes which gates are open, and marks a step as running if the decision still holds and its lane has room.
 // Otherwise it queues the claim again for later.
-func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
+func (w *worker) begin(c *claim, s step, seen observation) ([]lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
 	for n, open := range seen.open {
@@ -163,43 +207,47 @@ func (w *worker) begin(c *claim, s step, seen observation) (lane, bool) {
 	}
 	switch {
 	case s.do == none, s.do == doAdd && w.table.stopping:
-		return lane{}, false
+		return nil, false
 	case s.do == wait:
 		for _, r := range append(slices.Collect(maps.Values(c.delBackOff)), c.failure, retry{after: c.retryUndeletedAt}) {
 			if pause := time.Until(r.after); pause > 0 {
 				w.table.queue.AddAfter(c.uid(), pause)
 			}
 		}
-		return lane{}, false
+		return nil, false
 	}
 	now, sb := w.table.goalOf(c)
 	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
 	changed := now != seen.goal || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
 	if c.removed || changed {
 		w.table.wake(c)
-		return lane{}, false
+		return nil, false
 	}
-	l := laneOf(c.record, s, sb)
-	if w.used[l] >= widths[l.kind] {
+	lanes := lanesOf(c.record, s, sb)
+	if l, full := w.isFull(c, s, lanes); full {
 		w.waiting[l] = append(w.waiting[l], c)
-		return lane{}, false
+		return nil, false
 	}
-	w.used[l]++
+	for _, l := range lanes {
+		w.used[l]++
+	}
 	c.runningStep, c.stepSandbox = s.do, seen.goal.sandbox
-	return l, true
+	return lanes, true
 }
 
-// end records whether a step failed, and makes room in its lane.
-func (w *worker) end(c *claim, s step, g goal, l lane, err error) {
+// end records whether a step failed, and makes room in its lanes.
+func (w *worker) end(c *claim, s step, g goal, lanes []lane, err error) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
-	if w.used[l]--; w.used[l] == 0 {
-		delete(w.used, l)
+	for _, l := range lanes {
+		if w.used[l]--; w.used[l] == 0 {
+			delete(w.used, l)
+		}
+		for _, other := range w.waiting[l] { // other waits again if the lane is still full
+			w.table.wake(other)
+		}
+		delete(w.waiting, l)
 	}
-	for _, other := range w.waiting[l] { // other waits again if the lane is still full
-		w.table.wake(other)
-	}
-	delete(w.waiting, l)
 	c.runningStep, c.stepSandbox = none, ""
 	now, _ := w.table.goalOf(c)
 	switch {

@@ -127,7 +127,7 @@ type Plugins struct {
 	mu         sync.Mutex
 	interfaces map[string]bool   // "sandbox ifName" that exist
 	Started    []string          // "COMMAND sandbox ifName" of all calls
-	busy       map[string]bool   // "sandbox ifName" of running plugins
+	busy       map[string]bool   // sandboxes of running plugins
 	Violations []string          // calls and devices that break a rule
 	Missing    map[string]bool   // types that are not installed
 	Netns      map[string]string // CNI_NETNS of the last DEL, by type
@@ -174,15 +174,15 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 		p.Netns[filepath.Base(path)] = get("CNI_NETNS")
 	}
 	does := p.hook
-	if p.busy[what] || command == "ADD" && conf.PrevResult == nil && p.interfaces[what] {
-		p.Violations = append(p.Violations, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[what], p.interfaces[what]))
+	if p.busy[sandbox] || command == "ADD" && conf.PrevResult == nil && p.interfaces[what] {
+		p.Violations = append(p.Violations, fmt.Sprintf("%s %s: busy %v, there %v", command, what, p.busy[sandbox], p.interfaces[what]))
 	}
-	p.busy[what] = true
+	p.busy[sandbox] = true
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.busy, what)
+		delete(p.busy, sandbox)
 	}()
 	if limit, err := time.ParseDuration(conf.Behave); err == nil && command == "ADD" {
 		time.Sleep(limit)
