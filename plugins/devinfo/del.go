@@ -20,6 +20,10 @@ func Del(c *Call, reconstruct func(*Call, *journal.Entry)) error {
 		c.Plugin.Log.Warn("treating the network namespace as gone", "error", err)
 		c.Args.Netns = ""
 	}
+	if err := c.Journal.Own(); err != nil { // root would run the delegates that another user names
+		c.Log.Warn("ignoring the journal", "error", err, "remedy", journal.OwnRemedy)
+		c.Journal = c.Journal.Ignored()
+	}
 	e, corrupt, err := c.LockAnyway(c.Key)
 	if errors.As(err, new(*store.NameError)) {
 		c.Log.Warn("no journal entry", "error", err) // ADD refuses such long names, so it recorded no entry

@@ -129,8 +129,8 @@ func (c *Call) strict() error {
 	case c.argsError != nil:
 		return failure.New(failure.Environment, c.argsError, "")
 	}
-	if err := store.Own(c.Node.StateDir); err != nil { // root runs what the journal says
-		return failure.New(failure.Config, fmt.Errorf("state directory: %w", err), "delete the directory, or chown it to root and chmod it to 0700 if you know all its files; or set stateDir in the node settings")
+	if err := c.Journal.Own(); err != nil {
+		return failure.New(failure.Config, err, journal.OwnRemedy)
 	}
 	return nil
 }

@@ -131,6 +131,9 @@ type Garbage struct {
 // run delegates. CollectStale calls rest before each attachment. It stops early, without an error, when ctx
 // ends. A CNI error, of type *types.Error, contains all failures.
 func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(context.Context)) (g Garbage, err error) {
+	if err := c.Journal.Own(); err != nil {
+		return g, failure.Translate(failure.New(failure.Config, err, journal.OwnRemedy))
+	}
 	keys, err := c.Journal.All()
 	errs := []error{err}
 	for _, key := range keys {

@@ -48,7 +48,7 @@ type Journal struct {
 // records is the directory of the records of all attachments, or of all claims.
 type records struct{ *store.Dir }
 
-const entriesDir, claimsDir = "attachments", "claims"
+const entriesDir, claimsDir, cacheDir = "attachments", "claims", "libcni"
 
 func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, claimsDir, record) }
 
@@ -330,6 +330,25 @@ func (j *Journal) EnsureDir() error {
 		return fmt.Errorf("stateDir: %s does not exist and cannot be created: %v: mount it into the container at that path, or make it a directory that root can write to", j.dir, err)
 	}
 	return nil
+}
+
+// OwnRemedy is the remedy for [Journal.Own]: a journal that other users can change.
+const OwnRemedy = "delete the directory, or chown it to root and chmod it to 0700 if you know all its files; or set stateDir in the node settings"
+
+// Own returns an error if users other than root and this process's can change the journal: root runs what its entries say.
+func (j *Journal) Own() error {
+	if err := store.Own(j.dir, entriesDir, claimsDir, cacheDir, "leases", "leases/device", "leases/file", "leases/spec", "leases/socket"); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	return nil
+}
+
+// Ignored returns a journal without records, for callers that must not believe those of j. It ignores no lock of
+// sriov-cni.
+func (j *Journal) Ignored() *Journal {
+	none := Open("/dev/null/journal", j.bootID) // cannot exist
+	none.SRIOVLocks, none.NetnsGone = j.SRIOVLocks, j.NetnsGone
+	return none
 }
 
 // Writable returns an error if Put could not write to the disk. It changes nothing.

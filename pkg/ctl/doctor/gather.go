@@ -60,6 +60,9 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 		}
 	}
 	l.NFS = errors.Is(store.Lockable(s.StateDir), store.ErrNFS)
+	if err := journal.Open(s.StateDir, "").Own(); err != nil {
+		l.Exposed = err.Error()
+	}
 	networks, types := l.networks(p.ConfDir)
 	l.ask(ctx, append(types, validate.Plugin))
 	l.validate(networks)
@@ -225,6 +228,7 @@ type Live struct {
 	NRI        bool                 `json:"nri,omitempty"`        // the NRI socket exists
 	ReadOnly   []string             `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
 	NFS        bool                 `json:"nfs,omitempty"`        // stateDir is on NFS
+	Exposed    string               `json:"exposed,omitempty"`    // why other users can change the journal
 	Missing    map[string]string    `json:"missing,omitempty"`    // directories, and why they cannot be used
 	NoConf     string               `json:"noConf,omitempty"`     // directory of the network configurations, if it is not there
 	DriverAway bool                 `json:"driverAway,omitempty"` // see [node.Node.DriverAway]

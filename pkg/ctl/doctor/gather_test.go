@@ -135,6 +135,19 @@ func TestReadOnlyDirectoryIsAnError(t *testing.T) {
 	})
 }
 
+func TestJournalThatOthersCanChangeIsAnError(t *testing.T) {
+	p, dir := paths(t)
+	p.Settings.StateDir = filepath.Join(dir, "state")
+	open := filepath.Join(p.Settings.StateDir, "attachments")
+	difftest.Must(t, os.MkdirAll(open, 0o700), os.Chmod(open, 0o777))
+	findings := doctor.Diagnose(&doctor.Evidence{Live: doctor.Gather(t.Context(), p, nil)})
+	if !slices.ContainsFunc(findings, func(a doctor.Finding) bool {
+		return a.Level == doctor.Error && strings.HasPrefix(a.Text, "state directory: "+open+" has mode ") && a.Remedy == journal.OwnRemedy
+	}) {
+		t.Errorf("%+v", findings)
+	}
+}
+
 // K3s and OpenShift have additional CNI directories.
 func TestUsualDirsIncludeThoseOfDistributions(t *testing.T) {
 	for _, test := range []struct {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
@@ -67,6 +68,9 @@ func directories(e *Evidence, list *findings) {
 	}
 	if e.Live.NFS {
 		list.add(Error, "stateDir is on NFS, where files cannot be locked, so every DEL fails", "set stateDir in the node settings to a directory on a local disk")
+	}
+	if e.Live.Exposed != "" {
+		list.add(Error, e.Live.Exposed+": ADD and GC fail, and DEL ignores the journal", journal.OwnRemedy)
 	}
 	// The defaults of cdi_spec_dirs in containerd (docs/cri/config.md) and of CRI-O (docs/crio.conf.5.md).
 	if usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}; e.CDIDir != "" && !slices.Contains(usual, e.CDIDir) {

@@ -19,6 +19,40 @@ func Unexposed(dir string) error { return UnexposedBelow("/", dir) }
 // UnexposedBelow is Unexposed for a root directory that is mounted at root. dir, links and the error are
 // relative to that root.
 func UnexposedBelow(root, dir string) error {
+	return walk(root, dir, func(at string, stat fs.FileInfo, _ bool) error {
+		if stat.Mode()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		return unexposed(at, stat)
+	})
+}
+
+// Own returns an error if users other than root and this process's can replace a directory or its contents, or those of
+// the named directories in it. In contrast to [Unexposed], a directory above it may have the sticky bit, as /tmp has: others
+// cannot replace what is in it, and what they create after a deletion is theirs, which Own refuses. A missing directory, or
+// a file in its place, is not an error.
+func Own(dir string, names ...string) error {
+	visit := func(at string, stat fs.FileInfo, last bool) error {
+		open := stat.Mode()&fs.ModeSymlink == 0 && stat.Mode().Perm()&0o022 != 0
+		return exposedBy(at, stat, open && (last || stat.Mode()&fs.ModeSticky == 0))
+	}
+	err := walk("/", dir, visit)
+	for n := 0; n < len(names) && err == nil; n++ {
+		path := filepath.Join(dir, names[n])
+		var stat fs.FileInfo
+		if stat, err = os.Lstat(path); err == nil && stat.Mode()&fs.ModeSymlink != 0 {
+			err = walk("/", path, visit)
+		} else if err == nil {
+			err = visit(path, stat, true)
+		}
+		err = UnlessGone(err)
+	}
+	return UnlessGone(err)
+}
+
+// walk calls visit for each element of a path and of the targets of links in it, also for the links. last is true for the
+// directory that the path leads to. walk ends without an error at a missing element.
+func walk(root, dir string, visit func(at string, stat fs.FileInfo, last bool) error) error {
 	if err := Open(dir).check(); err != nil {
 		return err
 	}
@@ -26,12 +60,17 @@ func UnexposedBelow(root, dir string) error {
 	at, rest := "/", elements(dir)
 	for links := 0; links <= mostLinks; {
 		stat, err := os.Lstat(filepath.Join(root, at))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return err
-		case stat.Mode()&fs.ModeSymlink != 0:
+		}
+		link := stat.Mode()&fs.ModeSymlink != 0
+		if err := visit(at, stat, len(rest) == 0 && !link); err != nil || len(rest) == 0 && !link {
+			return err
+		}
+		if link {
 			target, err := os.Readlink(filepath.Join(root, at))
 			if err != nil {
 				return err
@@ -41,10 +80,6 @@ func UnexposedBelow(root, dir string) error {
 			}
 			links++
 			rest = append(elements(target), rest...)
-		default:
-			if err := unexposed(at, stat); err != nil || len(rest) == 0 {
-				return err
-			}
 		}
 		if len(rest) > 0 {
 			at, rest = filepath.Join(at, rest[0]), rest[1:]
@@ -53,32 +88,28 @@ func UnexposedBelow(root, dir string) error {
 	return fmt.Errorf("%s: %w", dir, syscall.ELOOP)
 }
 
-// Own returns an error if users other than root and this process's can change the contents of a directory. It follows
-// links, and does not examine the directories above. It returns nil if there is no directory.
-func Own(dir string) error {
-	stat, err := os.Stat(dir)
-	if err != nil || !stat.IsDir() {
-		return nil
-	}
-	return unexposed(dir, stat)
-}
-
 func elements(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }
 
-// unexposed checks one directory. The owner of the root directory does not matter, because it is an unmapped
-// user in a user namespace.
+// unexposed checks one directory, for [Unexposed].
 func unexposed(dir string, stat fs.FileInfo) error {
+	if !stat.IsDir() {
+		return notDirectory(dir)
+	}
+	return exposedBy(dir, stat, stat.Mode().Perm()&0o022 != 0)
+}
+
+// exposedBy returns an error if the mode or the owner lets others replace the contents of a directory, or the target of a
+// link. The owner of the root directory does not matter, because it is an unmapped user in a user namespace.
+func exposedBy(path string, stat fs.FileInfo, mode bool) error {
 	const others = "users other than root can replace its contents"
 	raw, ok := stat.Sys().(*syscall.Stat_t)
 	switch {
-	case !stat.IsDir():
-		return fmt.Errorf("%s: %w", dir, syscall.ENOTDIR)
-	case stat.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s has mode %s: %s", dir, stat.Mode(), others)
-	case ok && raw.Uid != 0 && int(raw.Uid) != os.Geteuid() && dir != "/":
-		return fmt.Errorf("%s belongs to user %d: %s", dir, raw.Uid, others)
+	case mode:
+		return fmt.Errorf("%s has mode %s: %s", path, stat.Mode(), others)
+	case ok && raw.Uid != 0 && int(raw.Uid) != os.Geteuid() && path != "/":
+		return fmt.Errorf("%s belongs to user %d: %s", path, raw.Uid, others)
 	}
 	return nil
 }

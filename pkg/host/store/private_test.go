@@ -167,6 +167,41 @@ func TestUnexposedRejectsOtherOwner(t *testing.T) {
 	})
 }
 
+// A journal may be below a directory with the sticky bit, as those of tests are below /tmp.
+func TestOwnLetsStickyDirectoriesAbovePass(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir := func(path string, mode uint32) { difftest.Must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
+		dir("/run/tmp", 0o1777)
+		dir("/run/tmp/state", 0o700)
+		dir("/run/tmp/state/open", 0o1777)
+		dir("/run/tmp/group", 0o775)
+		dir("/run/tmp/group/state", 0o700)
+		difftest.Must(t, os.Symlink("/run/tmp/group/state", "/run/tmp/state/link"), os.Symlink("/run/tmp/state", "/run/tmp/link"), os.WriteFile("/run/file", nil, 0o666))
+		for _, c := range []struct {
+			dir   string
+			names []string
+			why   string
+		}{
+			{"/run/tmp/state", []string{"gone", "gone/below"}, ""},
+			{"/run/tmp/link", nil, ""},
+			{"/run/file/state", nil, ""},
+			{"/run/tmp/gone", []string{"below"}, ""},
+			{"/run/tmp", nil, "/run/tmp has mode dtrwxrwxrwx"},
+			{"/run/tmp/state", []string{"gone", "open"}, "/run/tmp/state/open has mode dtrwxrwxrwx"},
+			{"/run/tmp/state", []string{"link"}, "/run/tmp/group has mode drwxrwxr-x"},
+			{"/run/tmp/group/state", nil, "/run/tmp/group has mode drwxrwxr-x"},
+			{"/run/tmp/state/link", nil, "/run/tmp/group has mode drwxrwxr-x"},
+		} {
+			if err := store.Own(c.dir, c.names...); c.why == "" && err != nil || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {
+				t.Errorf("%s %s: got %v, want %q", c.dir, c.names, err, c.why)
+			}
+		}
+		if err := os.Lchown("/run/tmp/link", 1, 0); err == nil { // an ordinary user's namespace has no second user
+			difftest.Says(t, store.Own("/run/tmp/link"), "/run/tmp/link belongs to user 1")
+		}
+	})
+}
+
 func TestAloneWaitsForLock(t *testing.T) {
 	d := store.Private(t.TempDir())
 	difftest.Is(t, store.Private(d.Path("none")).Alone(time.Minute, func() error { return nil }), fs.ErrNotExist)

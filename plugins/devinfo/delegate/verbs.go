@@ -47,6 +47,9 @@ func reconstruct(c *plugin.Call, e *journal.Entry) {
 // files. If the runtime passes no list, the delegates' GC does not run, because a delegate might take a missing list
 // for an empty one. A failure does not stop the rest; all errors are reported.
 func (d *Delegates) gc(c *plugin.Call) error {
+	if err := c.Journal.Own(); err != nil {
+		return failure.New(failure.Config, err, journal.OwnRemedy)
+	}
 	errs := plugin.Collect(c, reconstruct)
 	if c.Config.Valid != nil && len(c.Config.Delegates) > 0 {
 		n, err := network(c)
