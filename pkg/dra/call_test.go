@@ -3,6 +3,7 @@ package dra_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -140,5 +141,25 @@ func TestNoMutexIsHeldDuringOutsideCalls(t *testing.T) {
 		b.RecordMultus(dratest.MultusEntry("other", "s0", b.Dir, dratest.ExclusiveLease("pci-0000:03:00.4")))
 		difftest.Says(t, b.RunPod(b.Sandbox("s2", "pod2")), "is held by")
 		difftest.Equal(t, b.OutsideCalls(), []string{"Advertised", "ClaimsOf", "Host", "Lineage", "Netns", "Notify", "Others", "Reached", "Status", "netns, with the journal locked"})
+	})
+}
+
+// The kubelet prepares all claims of a pod in one call, in the pod's order.
+func TestClaimsOfOneCallKeepTheirOrder(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Prepare(r.ClaimOf("first", "u", "pod", dratest.Net("x", "net", "")))
+		var claims []*resourceapi.ResourceClaim
+		var want []string
+		for n := range 20 {
+			uid := fmt.Sprint("u", 99-n)
+			claims, want = append(claims, r.ClaimOf(uid, uid, "pod", dratest.Net("x", "net"+uid, ""))), append(want, "ADD s1 net"+uid)
+		}
+		prepareTogether(r, claims...)
+		r.Start()
+		r.ListSandboxes()
+		sb := r.RunSandbox("s1", "pod")
+		difftest.Equal(t, r.Plugins.Started, append([]string{"ADD s1 net"}, want...))
+		r.EndPod(sb)
 	})
 }

@@ -43,6 +43,7 @@ type Claim struct {
 	Name        string       `json:"name"`
 	UID         string       `json:"uid"`
 	Pod         Pod          `json:"pod,omitzero"`          // the pod that uses the claim; empty after Unprepare
+	Order       int          `json:"order,omitempty"`       // higher for claims that were prepared later; the networks of a pod are attached in this order
 	Shared      bool         `json:"shared,omitempty"`      // the claim is not made from a template, so several pods may use it
 	Attachments []Attachment `json:"attachments,omitempty"` // allocated devices, in any phase except Undeleted
 	Undeleted   []Attachment `json:"undeleted,omitempty"`   // earlier attachments in phase Undeleted

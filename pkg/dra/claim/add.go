@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"iter"
 	"path/filepath"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,7 +64,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 
 	// Run the plugins. Each network is recorded, and its gate opened, as soon as its plugins have succeeded.
 	var errs []error
-	for r := range inTurn(record, slices.Values(indexes), func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
+	for r := range inTurn(record, indexes, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
 		if err := s.recordAdd(c, r, sb); err != nil {
 			errs = append(errs, s.reportFailedAdd(c, r.n, sb, err))
 		}
@@ -81,9 +80,9 @@ type result struct {
 }
 
 // inTurn calls run for a copy of each attachment, and yields the results.
-func inTurn(record *state.Claim, indexes iter.Seq[int], run func(*state.Attachment) error) iter.Seq[result] {
+func inTurn(record *state.Claim, indexes []int, run func(*state.Attachment) error) iter.Seq[result] {
 	return func(yield func(result) bool) {
-		for n := range indexes {
+		for _, n := range indexes {
 			at := record.Attachments[n]
 			err := run(&at)
 			if !yield(result{n, at, err}) {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -20,7 +21,8 @@ import (
 )
 
 // claim is a claim on record. After Unprepare it may remain for undeleted attachments. The table's mutex guards all
-// fields except ref and mayStillRun. Only the worker replaces record, by a clone, because others may read it.
+// fields except ref, describing, rdma and mayStillRun. Only the worker replaces record, by a clone, because others may
+// read it.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject
 	record *state.Claim
@@ -52,6 +54,10 @@ type claim struct {
 	failure          retry
 	delBackOff       map[int]retry // for DEL and restore, by index of the attachment in the record
 	retryUndeletedAt time.Time     // time of the next retry of DELs that were given up
+
+	describing sync.Mutex // held while metadata is read from the record and written, so that the newest stays
+
+	rdma *string // DEVINFO_RDMA_DEVICES in all open gates; nil = unknown; gate.writing guards it
 
 	mayStillRun map[string]bool // interfaces whose plugins from an earlier process may still run; used by the worker only
 }
@@ -186,6 +192,7 @@ func (r *records) load() error {
 	}
 	for _, record := range records {
 		r.table.claims[record.UID] = newClaim(record)
+		r.table.lastClaim = max(r.table.lastClaim, record.Order)
 		if record.StatusOwed {
 			r.reports.queue.Add(record.UID)
 		}

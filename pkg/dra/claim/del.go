@@ -12,7 +12,8 @@ import (
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
-// delete detaches attachments, one after another, in the reverse order of ADD. It is safe to repeat, because DEL of a deleted network succeeds.
+// delete detaches attachments, one after another, in the reverse order of ADD. It is safe to repeat, because DEL of a
+// deleted network succeeds.
 func (s *steps) delete(c *claim, indexes []int) {
 	record := c.record.Clone()
 	s.table.do(func() { maps.DeleteFunc(c.gatesOpen, func(n int, _ bool) bool { return slices.Contains(indexes, n) }) })
@@ -20,14 +21,7 @@ func (s *steps) delete(c *claim, indexes []int) {
 		record.Attachments[n].Phase = state.Deleting
 	}
 	s.records.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
-	reverse := func(yield func(int) bool) {
-		for _, n := range slices.Backward(indexes) {
-			if !yield(n) {
-				return
-			}
-		}
-	}
-	for r := range inTurn(record, reverse, func(at *state.Attachment) error {
+	for r := range inTurn(record, delOrder(record, indexes), func(at *state.Attachment) error {
 		if c.mayStillRun[at.IfName] {
 			s.cni.waitForOrphans(key(record.UID, at))
 		}
@@ -41,6 +35,18 @@ func (s *steps) delete(c *claim, indexes []int) {
 	for _, n := range indexes {
 		delete(c.mayStillRun, record.Attachments[n].IfName)
 	}
+}
+
+// delOrder returns attachments in the reverse order of ADD, in which late networks are the last.
+func delOrder(record *state.Claim, indexes []int) (order []int) {
+	for _, late := range []bool{true, false} {
+		for _, n := range slices.Backward(indexes) {
+			if record.Attachments[n].Late == late {
+				order = append(order, n)
+			}
+		}
+	}
+	return order
 }
 
 // detach runs DEL with the configuration of ADD, then removes the device-info file and the cache directory.

@@ -30,13 +30,12 @@ import (
 // containers that use the claim, so that none starts without its network.
 type gate struct {
 	Options
-	table      *table
-	kind       string // kind of the CDI devices
-	specs      *store.Dir
-	writing    sync.Mutex // held while specs are written or removed; see writeSpec
-	metadata   Metadata   // nil = metadata is disabled
-	describing sync.Mutex // held while metadata is read from the record and written, so that the newest stays
-	node       *devices.Node
+	table    *table
+	kind     string // kind of the CDI devices
+	specs    *store.Dir
+	writing  sync.Mutex // held while specs are written or removed; see writeSpec
+	metadata Metadata   // nil = metadata is disabled
+	node     *devices.Node
 }
 
 // userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
@@ -86,8 +85,8 @@ func (g *gate) writeMetadata(c *claim, request string) error {
 	if g.metadata == nil {
 		return nil
 	}
-	g.describing.Lock()
-	defer g.describing.Unlock()
+	c.describing.Lock()
+	defer c.describing.Unlock()
 	var record *state.Claim
 	g.table.do(func() { record = c.record })
 	var all []kubeletplugin.Device // UpdateRequestMetadata replaces all devices of the request

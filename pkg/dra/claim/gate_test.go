@@ -2,6 +2,7 @@ package claim_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -232,4 +233,45 @@ func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
 			expectRDMA(r, len(r.Files("cdi")), "mlx5_4:1,mlx5_2:1")
 		}))
 	}
+}
+
+// The cost of a pod is linear in its interfaces. Each gate knows the RDMA devices of the whole pod, and each step reads the
+// gates of its claim.
+func TestCostOfPodIsLinear(t *testing.T) {
+	reads := func(claims int) (n int) {
+		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+			r.Start()
+			var all []*resourceapi.ResourceClaim
+			for c := range claims {
+				var networks []dratest.NetRequest
+				for i := range 8 {
+					networks = append(networks, dratest.Net(fmt.Sprint("r", i), fmt.Sprint("net", c*8+i), ""))
+				}
+				all = append(all, r.ClaimOf(fmt.Sprint("c", c), fmt.Sprint("u", c), "pod", networks...))
+			}
+			r.Prepare(all...)
+			before := readCalls(t)
+			sb := r.RunSandbox("s1", "pod")
+			dratest.WaitIdle()
+			n = readCalls(t) - before
+			difftest.Equal(t, len(r.Plugins.InterfaceNames()), claims*8)
+			r.EndPod(sb)
+		})
+		return n
+	}
+	few, many := reads(3), reads(12)
+	if many > 6*few {
+		t.Errorf("%d calls of read for 24 interfaces, %d for 96", few, many)
+	}
+}
+
+// readCalls returns how often this process has called read(2).
+func readCalls(t *testing.T) (n int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/io")
+	difftest.Must(t, err)
+	_, after, _ := strings.Cut(string(text), "syscr: ")
+	_, err = fmt.Sscan(after, &n)
+	difftest.Must(t, err)
+	return n
 }

@@ -70,6 +70,24 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
+// Expect announces the claims of one call of the kubelet, which are then prepared at the same time. Their networks are
+// attached in this order, which is that of the pod.
+func (e *Engine) Expect(claims []*resourceapi.ResourceClaim) (end func()) {
+	e.table.do(func() {
+		for _, c := range claims {
+			e.table.lastClaim++
+			e.table.awaited[string(c.UID)] = e.table.lastClaim
+		}
+	})
+	return func() {
+		e.table.do(func() {
+			for _, c := range claims {
+				delete(e.table.awaited, string(c.UID))
+			}
+		})
+	}
+}
+
 // unprepareReallocated unprepares the claim if its record differs from the allocation. Calls of the kubelet may overtake
 // each other, so it first reads the claim again. If the API server has another allocation, asked is out of date.
 func (e *Engine) unprepareReallocated(ctx context.Context, asked *resourceapi.ResourceClaim) error {
@@ -135,6 +153,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		}
 		left := c
 		c = newClaim(newRecord(asked, pods[0], networks))
+		c.record.Order = e.table.orderOf(c.uid())
 		for _, pod := range pods {
 			if err := e.table.check(c, pod); err != nil {
 				return nil, err

@@ -3,6 +3,8 @@ package claim
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -45,39 +47,59 @@ func rdmaVariable(all []state.Attachment) string {
 }
 
 // writeSpec writes the CDI spec of a gate, with the pod's RDMA devices. It first updates the specs of the pod's other
-// gates, because a container may start as soon as its gates are open, and its last spec sets the variable.
+// gates, because a container may start as soon as its gates are open, and its last spec sets the variable. It reads only the
+// specs of claims that do not have the variable yet, so that the cost of a pod is linear in its interfaces.
 func (g *gate) writeSpec(c *claim, file string, spec *specs.Spec) error {
 	g.writing.Lock() // so that a closed gate is not written again, and no older list replaces this one
 	defer g.writing.Unlock()
 	var rdma string
-	var files []string
+	var outdated []*claim
 	g.table.do(func() {
 		rdma = g.table.rdmaVariable(c.pod)
 		for _, of := range g.table.claimsOf(c.pod) {
-			for n := range of.record.Attachments {
-				files = append(files, g.file(of.record, &of.record.Attachments[n]))
+			if of.rdma == nil || *of.rdma != rdma {
+				outdated = append(outdated, of)
 			}
 		}
 	})
-	for _, other := range files {
-		if other == file {
-			continue
-		}
-		text, err := g.specs.Read(other)
-		if err != nil || hasRDMA(text, rdma) {
-			continue // the gate is closed, or the worker of its claim opens it again
-		}
-		var old specs.Spec
-		if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
-			continue
-		}
-		setRDMA(&old, rdma)
-		if err := g.specs.Write(other, cdispec.Encode(&old)); err != nil {
+	for _, of := range outdated {
+		if err := g.updateRDMA(of, file, rdma); err != nil {
 			return err
 		}
+		of.rdma = &rdma
 	}
 	setRDMA(spec, rdma)
 	return g.specs.Write(file, cdispec.Encode(spec))
+}
+
+// updateRDMA sets DEVINFO_RDMA_DEVICES in the open gates of a claim, except in file.
+func (g *gate) updateRDMA(c *claim, except, rdma string) error {
+	var record *state.Claim
+	g.table.do(func() { record = c.record })
+	for n := range record.Attachments {
+		file := g.file(record, &record.Attachments[n])
+		if file == except {
+			continue
+		}
+		text, err := g.specs.Read(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // the gate is closed
+		case err != nil:
+			return err
+		case hasRDMA(text, rdma):
+			continue
+		}
+		var old specs.Spec
+		if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
+			continue // the worker of its claim opens it again
+		}
+		setRDMA(&old, rdma)
+		if err := g.specs.Write(file, cdispec.Encode(&old)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setRDMA sets DEVINFO_RDMA_DEVICES in a spec of one device to rdma; "" removes it.

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -106,94 +105,6 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attach
 	}
 }
 
-// lane has a limit of its own, so that slow steps of one kind or one network do not delay others. A step may need room in
-// several lanes.
-type lane struct {
-	kind kind
-	of   string // names of the networks, or the sandbox; "" for fast steps
-}
-
-type kind int
-
-const (
-	fast    kind = iota // steps that the runtime or the kubelet waits for, and short steps
-	lateAdd             // ADDs that only containers wait for
-	del                 // first DEL of an attachment
-	delAgain
-	ofSandbox // all steps that run plugins for a sandbox
-	kinds
-)
-
-var widths = [kinds]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4, ofSandbox: 1} // maximum number of running steps
-
-// laneOf returns the lane of a step. A step for a waiting sandbox is fast, so that no DEL delays it.
-func laneOf(record *state.Claim, s step, sb *sandbox) lane {
-	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
-	of := func(k kind, list []state.Attachment) lane {
-		var names []string
-		for _, n := range s.at {
-			names = append(names, list[n].Network)
-		}
-		slices.Sort(names)
-		return lane{k, strings.Join(slices.Compact(names), ",")}
-	}
-	switch {
-	case sb != nil && sb.awaited:
-		return lane{}
-	case s.do == doAdd:
-		return of(lateAdd, record.Attachments)
-	case s.do == doDel && slices.ContainsFunc(s.at, isFirst):
-		return of(del, record.Attachments)
-	case s.do == doDel:
-		return of(delAgain, record.Attachments)
-	case s.do == doDelAgain:
-		return of(delAgain, record.Undeleted)
-	}
-	return lane{}
-}
-
-// lanesOf returns all lanes of a step. The CNI specification allows one operation at a time for a container (1.1,
-// section 3), whatever claims its networks are from.
-func lanesOf(record *state.Claim, s step, sb *sandbox) []lane {
-	lanes := []lane{laneOf(record, s, sb)}
-	add := func(sandbox string) {
-		if l := (lane{ofSandbox, sandbox}); !slices.Contains(lanes, l) {
-			lanes = append(lanes, l)
-		}
-	}
-	for _, n := range s.at {
-		switch s.do {
-		case doAdd:
-			add(sb.ID)
-		case doDel:
-			add(record.Attachments[n].Sandbox)
-		case doDelAgain:
-			add(record.Undeleted[n].Sandbox)
-		}
-	}
-	return lanes
-}
-
-// isFull returns the lane that has no room for a step, if any. An ADD of late networks also waits for the pod's other
-// networks, unless their claims are backing off. The mutex must be held.
-func (w *worker) isFull(c *claim, s step, lanes []lane) (lane, bool) {
-	for _, l := range lanes {
-		if w.used[l] >= widths[l.kind] {
-			return l, true
-		}
-	}
-	if s.do != doAdd || !c.record.Attachments[s.at[0]].Late {
-		return lane{}, false
-	}
-	for _, other := range w.table.claimsOf(c.pod) {
-		next := func(at state.Attachment) bool { return at.Phase == state.Prepared && !at.Bare() && !at.Late }
-		if other != c && other.failure.err == nil && len(other.delBackOff) == 0 && slices.ContainsFunc(other.record.Attachments, next) {
-			return lanes[len(lanes)-1], true
-		}
-	}
-	return lane{}, false
-}
-
 // begin publishes which gates are open, and marks a step as running if the decision still holds and its lane has room.
 // Otherwise it queues the claim again for later.
 func (w *worker) begin(c *claim, s step, seen observation) ([]lane, bool) {
@@ -224,7 +135,7 @@ func (w *worker) begin(c *claim, s step, seen observation) ([]lane, bool) {
 		return nil, false
 	}
 	lanes := lanesOf(c.record, s, sb)
-	if l, full := w.isFull(c, s, lanes); full {
+	if l, full := w.isFull(c, s, now, lanes); full {
 		w.waiting[l] = append(w.waiting[l], c)
 		return nil, false
 	}
@@ -260,6 +171,7 @@ func (w *worker) end(c *claim, s step, g goal, lanes []lane, err error) {
 	case err != nil:
 		c.failure = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
 		w.steps.Log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
+		w.table.wakePod(c.pod) // claims that come later no longer wait for this one
 	}
 	w.table.notifyWaiters()
 }
