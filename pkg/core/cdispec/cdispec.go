@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -52,6 +53,7 @@ type Mount struct {
 type Device struct {
 	Kind, Name string        // CDI kind (vendor/class) and name of the device
 	IfName     string        // CNI_IFNAME
+	Request    *Request      // the request of a claim that gives the device without an interface; nil = IfName is the interface
 	InfoFile   string        // host path of the device-info file; "" = none
 	Info       *devinfo.Info // content of that file; nil = unknown
 	Nodes      []DeviceNode
@@ -73,13 +75,16 @@ func (d Device) Spec() (*specs.Spec, error) {
 	return spec, err
 }
 
-// edits returns the container edits. They always set the variable of the interface, which may be empty,
-// because CDI rejects a device without edits.
+// edits returns the container edits. They always set the variable of the interface or request, because CDI rejects a
+// device without edits. The variable of an interface may be empty.
 func (d Device) edits() (specs.ContainerEdits, error) {
-	mounts, inside := d.Mounts, ""
+	mounts, prefix, value := d.Mounts, Variable(d.IfName), ""
 	if d.InfoFile != "" {
-		inside = InfoFile(d.IfName)
-		mounts = append([]Mount{{Host: d.InfoFile, Container: inside, ReadOnly: true}}, mounts...)
+		value = InfoFile(d.IfName)
+		mounts = append([]Mount{{Host: d.InfoFile, Container: value, ReadOnly: true}}, mounts...)
+	}
+	if d.Request != nil {
+		prefix, value = d.Request.variable(), d.Request.Device
 	}
 	socket := func(declared string) string {
 		if len(d.Mounts) == 0 {
@@ -87,7 +92,7 @@ func (d Device) edits() (specs.ContainerEdits, error) {
 		}
 		return declared
 	}
-	edits := specs.ContainerEdits{Env: append([]string{Variable(d.IfName) + "=" + inside}, Variables(d.IfName, d.Info, socket)...)}
+	edits := specs.ContainerEdits{Env: append([]string{prefix + "=" + value}, variables(prefix, d.Info, socket)...)}
 	for _, n := range d.Nodes {
 		if err := checkPath(n.Path); err != nil {
 			return edits, err
@@ -191,9 +196,31 @@ const variable = "DEVINFO_"
 // DEVINFO_ and the interface in capitals. It replaces every byte except lower-case letters and digits by _ and
 // two hexadecimal digits, so that "net-1", "net_1" and "NET1" have different variables: DEVINFO_NET_2D1,
 // DEVINFO_NET_5F1, DEVINFO__4E_45_541.
-func Variable(ifName string) string {
-	name := []byte(variable)
-	for _, c := range []byte(ifName) {
+func Variable(ifName string) string { return variable + spelt(ifName) }
+
+// Request names a device that a claim gives without an interface.
+type Request struct {
+	Claim  string // name of the claim among those of the pod
+	Name   string // name of the request in the claim
+	Number int    // 0 for the request's first device
+	Device string // name of the device in the ResourceSlice
+}
+
+// variable returns the name of the variable with the name of the device, such as DEVINFO_NICS_REQUEST_VF. The second
+// device of the request has DEVINFO_NICS_REQUEST_VF_2. As interfaces have no variables with _REQUEST_, and as - and .
+// in names become _2D and _2E, two devices or interfaces never have the same one.
+func (r *Request) variable() string {
+	name := variable + spelt(r.Claim) + "_REQUEST_" + spelt(r.Name)
+	if r.Number > 0 {
+		name += "_" + strconv.Itoa(r.Number+1)
+	}
+	return name
+}
+
+// spelt returns a name as variables contain it.
+func spelt(s string) string {
+	var name []byte
+	for _, c := range []byte(s) {
 		switch {
 		case c >= 'a' && c <= 'z':
 			name = append(name, c-'a'+'A')
@@ -210,7 +237,11 @@ func Variable(ifName string) string {
 // DEVINFO_NET1_TYPE=pci. It leaves out empty and invalid values. Suffixes do not begin with a hexadecimal digit, so
 // the variables of two interfaces never have the same name. inside returns the container path of a declared
 // socket, or "" if the container does not have the socket.
-func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) (list []string) {
+func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) []string {
+	return variables(Variable(ifName), info, inside)
+}
+
+func variables(prefix string, info *devinfo.Info, inside func(socket string) string) (list []string) {
 	var pci, rdma, vdpa, socket, role, mode string
 	switch d := info.Device().(type) {
 	case nil:
@@ -230,7 +261,7 @@ func Variables(ifName string, info *devinfo.Info, inside func(socket string) str
 	names := strings.Fields("TYPE PCI_ADDRESS RDMA_DEVICE VDPA_PATH SOCKET ROLE MODE")
 	for n, value := range []string{string(info.Type), pci, rdma, vdpa, socket, role, mode} {
 		if isValue(value) {
-			list = append(list, Variable(ifName)+"_"+names[n]+"="+value)
+			list = append(list, prefix+"_"+names[n]+"="+value)
 		}
 	}
 	return list

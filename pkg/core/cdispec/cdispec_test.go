@@ -169,6 +169,36 @@ func TestVariableDiffersForEveryInterface(t *testing.T) {
 	}
 }
 
+// A container may have any interfaces and devices of claims at once.
+func TestNoTwoDevicesHaveTheSameVariable(t *testing.T) {
+	info := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.3", RDMADevice: "mlx5_1"}}
+	var all []cdispec.Device
+	for _, ifName := range []string{"a", "a-1", "a-request-b", "a_REQUEST_B", "a_request_b", "request", "requestb", "a_2", "2dnic"} {
+		all = append(all, cdispec.Device{IfName: ifName})
+	}
+	names := []string{"a", "1", "2d1", "a-1", "a.1", "a2d1", "a-2d1", "request", "a-request-b", "type", "b-2", "b"}
+	for _, claim := range names {
+		for _, request := range names {
+			for _, number := range []int{0, 1, 9, 44, 45, 100} { // the hexadecimal code of - is 2D, which is 45
+				all = append(all, cdispec.Device{Request: &cdispec.Request{Claim: claim, Name: request, Number: number, Device: "pci-x"}})
+			}
+		}
+	}
+	owner := map[string]int{}
+	for n, d := range all {
+		d.Kind, d.Name, d.Info = cdispec.DefaultKind, "d", info
+		for _, variable := range spec(t, d).Devices[0].ContainerEdits.Env {
+			name, value, _ := strings.Cut(variable, "=")
+			if other, taken := owner[name]; taken {
+				t.Errorf("%s: both of %+v and %+v", name, all[other], d)
+			}
+			if owner[name] = n; d.Request != nil && value == "" || strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
+				t.Errorf("%+v: %s", d, variable)
+			}
+		}
+	}
+}
+
 // FuzzNames checks that the CDI library accepts every device name, and that two attachments have different names.
 func FuzzNames(f *testing.F) {
 	f.Add("c0ffee", "net1", "c0ffee", "net:1")

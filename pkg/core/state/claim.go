@@ -45,6 +45,7 @@ type Claim struct {
 	Pod         Pod          `json:"pod,omitzero"`          // the pod that uses the claim; empty after Unprepare
 	Order       int          `json:"order,omitempty"`       // higher for claims that were prepared later; the networks of a pod are attached in this order
 	Shared      bool         `json:"shared,omitempty"`      // the claim is not made from a template, so several pods may use it
+	PodClaim    string       `json:"podClaim,omitempty"`    // name of the claim in its pod, if it is made from a template
 	Attachments []Attachment `json:"attachments,omitempty"` // allocated devices, in any phase except Undeleted
 	Undeleted   []Attachment `json:"undeleted,omitempty"`   // earlier attachments in phase Undeleted
 	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the latest status has not reached the API server

@@ -2,6 +2,7 @@ package claim_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/dra/dratest"
@@ -75,6 +78,55 @@ func TestRequestMayHaveSeveralDevicesWithoutNetwork(t *testing.T) {
 		r.ExpectCalls("", 0)
 		r.EndAndUnprepare(sb, "u1")
 	})
+}
+
+// One container may use several claims, whose requests may have the same name and several devices each.
+func TestVariablesOfDevicesWithoutNetworkNameClaimAndRequest(t *testing.T) {
+	named := func(claim *resourceapi.ResourceClaim, inPod string) *resourceapi.ResourceClaim {
+		claim.Annotations = map[string]string{resourceapi.PodResourceClaimAnnotation: inPod}
+		return claim
+	}
+	devices := []string{dratest.VF3, dratest.VF0} // 0000:03:00.5 without an RDMA device, and 0000:03:00.2
+	claim := func(requests ...string) *resourceapi.ResourceClaim {
+		var all []dratest.Request
+		for n, name := range requests {
+			all = append(all, dratest.Request{Name: name, Device: devices[n], Count: 2})
+		}
+		return dratest.Allocated("claim-u1", "u1", "pod", all...)
+	}
+	const first, second = "=pci-0000-03-00-5 _TYPE=pci _PCI_ADDRESS=0000:03:00.5", "=pci-0000-03-00-2 _TYPE=pci _PCI_ADDRESS=0000:03:00.2 _RDMA_DEVICE=mlx5_2"
+	for _, test := range []struct {
+		what             string
+		claim            *resourceapi.ResourceClaim
+		prefix1, prefix2 string
+	}{
+		{"claim that the pod names", claim("r", "s"), "DEVINFO_CLAIM_2DU1_REQUEST_R", "DEVINFO_CLAIM_2DU1_REQUEST_S"},
+		{"an annotation that no template set", named(claim("r", "s"), "nics"), "DEVINFO_CLAIM_2DU1_REQUEST_R", "DEVINFO_CLAIM_2DU1_REQUEST_S"},
+		{"from a template", dratest.FromTemplate(named(claim("r", "s"), "nics")), "DEVINFO_NICS_REQUEST_R", "DEVINFO_NICS_REQUEST_S"},
+		{"from a template, with an annotation that is no name", dratest.FromTemplate(named(claim("r", "s"), "a=b")), "DEVINFO_CLAIM_2DU1_REQUEST_R", "DEVINFO_CLAIM_2DU1_REQUEST_S"},
+		{"two devices", claim("r", "r"), "DEVINFO_CLAIM_2DU1_REQUEST_R", "DEVINFO_CLAIM_2DU1_REQUEST_R_2"},
+		{"alternatives", claim("r-1/big", "r-1/big"), "DEVINFO_CLAIM_2DU1_REQUEST_R_2D1", "DEVINFO_CLAIM_2DU1_REQUEST_R_2D1_2"},
+	} {
+		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+			r.UseJournal("mlx5-switchdev", strings.Replace(dratest.Rules, `.vfIndex == 3`, `.vfIndex >= 0`, 1))
+			r.Start()
+			r.Prepare(test.claim)
+			var got, want []string
+			for _, file := range r.Files("cdi") {
+				var s specs.Spec
+				difftest.Must(t, json.Unmarshal([]byte(difftest.Read(t, filepath.Join(r.Options.CDIDir, file))), &s))
+				got = append(got, s.Devices[0].ContainerEdits.Env...)
+			}
+			for prefix, values := range map[string]string{test.prefix1: first, test.prefix2: second} {
+				for _, value := range strings.Fields(values) {
+					want = append(want, prefix+value)
+				}
+				want = append(want, "DEVINFO_RDMA_DEVICES=mlx5_2:1")
+			}
+			difftest.Equal(t, slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want)))
+			r.Unprepare("u1")
+		})
+	}
 }
 
 // spec returns the CDI spec of the only gate.

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
@@ -134,6 +135,9 @@ func (c *claim) uid() string { return string(c.ref.UID) }
 
 func newRecord(asked *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
 	record := &state.Claim{Namespace: asked.Namespace, Name: asked.Name, UID: string(asked.UID), Pod: pod, Shared: metav1.GetControllerOf(asked) == nil}
+	if name := asked.Annotations[resourceapi.PodResourceClaimAnnotation]; !record.Shared && len(validation.IsDNS1123Label(name)) == 0 {
+		record.PodClaim = name
+	}
 	for _, n := range networks {
 		record.Attachments = append(record.Attachments, n.Attachment)
 	}

@@ -53,6 +53,13 @@ func gateName(uid string, at *state.Attachment) string {
 	return name
 }
 
+// requestOf returns what names a device without a network in the variables of containers.
+func requestOf(record *state.Claim, at *state.Attachment) *cdispec.Request {
+	return &cdispec.Request{
+		Claim: cmp.Or(record.PodClaim, record.Name), Name: resourceclaim.BaseRequestRef(at.Request), Number: at.Index, Device: at.Device,
+	}
+}
+
 func (g *gate) file(record *state.Claim, at *state.Attachment) string {
 	return cdispec.FileName(g.kind, gateName(record.UID, at))
 }
@@ -107,6 +114,7 @@ func (g *gate) openGate(c *claim, at *state.Attachment) error {
 	name := gateName(c.uid(), at)
 	edits := cdispec.Device{Kind: g.kind, Name: name, IfName: at.IfName}
 	if at.Bare() {
+		edits.Request = requestOf(c.record, at)
 		if err := g.leaseBare(c); err != nil {
 			return err
 		}
@@ -224,8 +232,8 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 
 // isOpen reports whether the gate of an attachment is open, and whether its spec is current too. A reboot or another
 // program may have removed the spec, the lease, or the file of a device plugin. A spec from before the sandbox was known
-// may list device nodes that the pod cannot open. A spec of an earlier driver may lack the hook, and the claim may have
-// changed its pod. Each spec must set rdma, because the last of several specs sets the variable for the container; the
+// may list device nodes that the pod cannot open. A spec of an earlier driver may lack the hook or the variables of a request, and
+// the claim may have changed its pod. Each spec must set rdma, because the last of several specs sets the variable for the container; the
 // claim that changes it updates all open gates before it opens its own, so that no sandbox waits for that.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (open, current bool) {
 	if at.Phase != state.Added && !at.Bare() || at.Bare() && !(g.node.Leases.IsHeld(record) && g.node.HasPluginFile(at)) {
@@ -240,7 +248,8 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (o
 	hook, _ := json.Marshal(g.Gate)
 	its, _ := json.Marshal(admitted(record, at))
 	open = (!known || own == bytes.Contains(spec, []byte(userNamespaceKey))) && bytes.Contains(spec, hook) && bytes.Contains(spec, its)
-	return open, open && hasRDMA(spec, rdma)
+	named := !at.Bare() || bytes.Contains(spec, []byte("="+at.Device+`"`))
+	return open, open && named && hasRDMA(spec, rdma)
 }
 
 // device returns an attachment as the kubelet and the pod's metadata show it.
