@@ -51,7 +51,7 @@ func (a *Agent) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 
 // CreateContainer implements [stub.CreateContainerInterface]. It changes no container.
 func (a *Agent) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	return nil, nil, a.CheckContainer(pod.GetId())
+	return nil, nil, a.CheckContainer(sandboxOf(pod))
 }
 
 // StopPodSandbox implements [stub.StopPodInterface]. It always returns nil, because the runtime cannot act on an error.

@@ -55,13 +55,15 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 }
 
 // CheckContainer returns an error while the sandbox of a new container lacks a network. It does not wait. Containers that
-// use the claim of such a network do not come so far, because their CDI device does not exist yet.
-func (e *Engine) CheckContainer(sandbox string) error {
+// use the claim of such a network do not come so far, because their CDI device does not exist yet. If the start of the
+// sandbox was missed, CheckContainer registers it, and its networks are attached now.
+func (e *Engine) CheckContainer(of Sandbox) error {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	sb := e.table.sandboxes[sandbox]
-	if sb == nil {
-		return nil
+	sb := e.table.sandboxes[of.ID]
+	missed := sb == nil
+	if missed {
+		sb = &sandbox{Sandbox: of, seen: time.Now()}
 	}
 	c, at := e.table.lacking(sb)
 	switch {
@@ -69,6 +71,9 @@ func (e *Engine) CheckContainer(sandbox string) error {
 		return sb.err
 	case c == nil:
 		return nil
+	case missed:
+		e.table.addSandbox(sb)
+		e.table.wakePod(sb.Pod)
 	}
 	why := "its ADD has not ended"
 	if c.failure.err != nil {

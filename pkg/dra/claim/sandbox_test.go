@@ -113,6 +113,25 @@ func TestADDThatFailsWhileClaimsAreCheckedFailsSandbox(t *testing.T) {
 	}
 }
 
+// The runtime did not ask while the driver restarted, and may not list a sandbox whose state is uncertain.
+func TestContainerOfMissedSandboxWaitsForNetworks(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		agent := r.Start()
+		r.ListSandboxes()
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		sb := r.Sandbox("s1", "pod")
+		create := func(sb *api.PodSandbox) error {
+			_, _, err := agent.CreateContainer(t.Context(), sb, nil)
+			return err
+		}
+		difftest.Must(t, create(r.Sandbox("s2", "of no claim")))
+		difftest.Says(t, create(sb), "network net (net1, claim a) is not attached")
+		dratest.WaitIdle()
+		difftest.Must(t, create(sb), r.CreateContainer(sb, "u1_x"))
+		r.EndAndUnprepare(sb, "u1")
+	})
+}
+
 // All handlers wait for at most 1 s in any 10 s, whatever plugins do.
 func TestHandlersHoldRuntimeWithinBudget(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
