@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 )
@@ -46,8 +47,8 @@ type claim struct {
 	gatesOpen map[int]bool
 
 	// Set by the worker.
-	runningStep action // the step that is running, or none
-	stepSandbox string // the sandbox of that step
+	runningStep plan.Action // the step that is running, or none
+	stepSandbox string      // the sandbox of that step
 
 	sentStatus []resourceapi.AllocatedDeviceStatus // the last status that the API server got; set by [reports]
 
@@ -65,7 +66,7 @@ type claim struct {
 
 // retry is a failed step and the time of its next try. err is nil if it only waits for a device to return.
 type retry struct {
-	step  action
+	step  plan.Action
 	err   error
 	after time.Time
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
@@ -117,23 +118,12 @@ func (s *steps) isHeldBare(at *state.Attachment) bool {
 	var records []*state.Claim
 	s.table.do(func() {
 		for _, other := range s.table.claims {
-			if slices.ContainsFunc(other.record.Attachments, func(held state.Attachment) bool { return held.Bare() && sameDevice(&held, at) }) {
+			if slices.ContainsFunc(other.record.Attachments, func(held state.Attachment) bool { return held.Bare() && plan.SameDevice(&held, at) }) {
 				records = append(records, other.record)
 			}
 		}
 	})
 	return slices.ContainsFunc(records, s.node.Leases.IsHeld)
-}
-
-// sameDevice reports whether two attachments have the same device and at least one of them has it exclusively.
-// It compares the scheduler's allocation and the PCI address of the device-info files. Pods on one macvlan
-// master have its PCI address in common but are not the same device.
-func sameDevice(a, b *state.Attachment) bool {
-	if a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device {
-		return true
-	}
-	one, other := a.PCI(), b.PCI()
-	return one != "" && one == other && (a.Exclusive() || b.Exclusive())
 }
 
 // checkReleased returns an error if another claim still holds the device of an attachment. In that case the other
@@ -145,8 +135,8 @@ func (t *table) checkReleased(c *claim, at *state.Attachment) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, other := range t.claims {
-		has := func(held state.Attachment) bool { return held.Owes() && sameDevice(&held, at) }
-		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.runningStep == doDelAgain && slices.ContainsFunc(other.record.Undeleted, has)) {
+		has := func(held state.Attachment) bool { return held.Owes() && plan.SameDevice(&held, at) }
+		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.runningStep == plan.DoDelAgain && slices.ContainsFunc(other.record.Undeleted, has)) {
 			return fmt.Errorf("device %s is still held by claim %s; the driver retries until that claim releases it", at.Device, other.name())
 		}
 	}
@@ -160,7 +150,7 @@ func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
 	defer t.mu.Unlock()
 	for _, c := range t.claims {
 		for n := range c.record.Undeleted {
-			if old := &c.record.Undeleted[n]; old.Note != nil && old.BootID == t.bootID && sameDevice(old, at) {
+			if old := &c.record.Undeleted[n]; old.Note != nil && old.BootID == t.bootID && plan.SameDevice(old, at) {
 				return old.Note
 			}
 		}
@@ -172,9 +162,9 @@ func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
 // for it. A retry of the DEL would then take the device away from that attachment. The mutex must be held.
 func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
 	for _, other := range t.claims {
-		busy := other.runningStep == doAdd || other.runningStep == doOpen
-		has := func(held state.Attachment) bool { return sameDevice(&held, at) && (held.Owes() || busy) }
-		again := other != c && other.runningStep == doDelAgain
+		busy := other.runningStep == plan.DoAdd || other.runningStep == plan.DoOpen
+		has := func(held state.Attachment) bool { return plan.SameDevice(&held, at) && (held.Owes() || busy) }
+		again := other != c && other.runningStep == plan.DoDelAgain
 		if slices.ContainsFunc(other.record.Attachments, has) || again && slices.ContainsFunc(other.record.Undeleted, has) {
 			return true
 		}

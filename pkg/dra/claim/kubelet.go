@@ -11,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 )
@@ -36,7 +37,7 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	// Wait for the claim's worker, because it may be retrying a DEL that was given up.
 	if err := e.table.waitFor(ctx, func() (bool, error) {
 		c := e.table.claims[string(asked.UID)]
-		return c == nil || !c.record.Unprepared() || c.runningStep == none, nil
+		return c == nil || !c.record.Unprepared() || c.runningStep == plan.None, nil
 	}); err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 		switch {
 		case c.removed && c.failure.err != nil:
 			return false, c.failure.err
-		case c.runningStep == doForget: // the step cannot be interrupted
+		case c.runningStep == plan.DoForget:
 			return false, nil
 		case c.removed || c.forgotten:
 			return false, c.unpreparedError()
@@ -145,7 +146,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 	}
 	c := e.table.claims[string(asked.UID)]
 	switch {
-	case c != nil && c.record.Unprepared() && c.runningStep != none:
+	case c != nil && c.record.Unprepared() && c.runningStep != plan.None:
 		return nil, fmt.Errorf("claim %s: the driver is retrying a DEL that it had given up; the kubelet prepares the claim again later", c.ref)
 	case c == nil || c.record.Unprepared():
 		if refusal != nil {

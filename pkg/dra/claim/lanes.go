@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 )
 
 // lane has a limit of its own, so that slow steps of one kind or one network do not delay others. A step may need room in
@@ -29,11 +30,11 @@ const (
 var widths = [kinds]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4, ofSandbox: 1} // maximum number of running steps
 
 // laneOf returns the lane of a step. A step for a waiting sandbox is fast, so that no DEL delays it.
-func laneOf(record *state.Claim, s step, sb *sandbox) lane {
+func laneOf(record *state.Claim, s plan.Step, sb *sandbox) lane {
 	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
 	of := func(k kind, list []state.Attachment) lane {
 		var names []string
-		for _, n := range s.at {
+		for _, n := range s.At {
 			names = append(names, list[n].Network)
 		}
 		slices.Sort(names)
@@ -42,13 +43,13 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 	switch {
 	case sb != nil && sb.awaited:
 		return lane{}
-	case s.do == doAdd:
+	case s.Do == plan.DoAdd:
 		return of(lateAdd, record.Attachments)
-	case s.do == doDel && slices.ContainsFunc(s.at, isFirst):
+	case s.Do == plan.DoDel && slices.ContainsFunc(s.At, isFirst):
 		return of(del, record.Attachments)
-	case s.do == doDel:
+	case s.Do == plan.DoDel:
 		return of(delAgain, record.Attachments)
-	case s.do == doDelAgain:
+	case s.Do == plan.DoDelAgain:
 		return of(delAgain, record.Undeleted)
 	}
 	return lane{}
@@ -56,20 +57,20 @@ func laneOf(record *state.Claim, s step, sb *sandbox) lane {
 
 // lanesOf returns all lanes of a step. The CNI specification allows one operation at a time for a container (1.1,
 // section 3), whatever claims its networks are from.
-func lanesOf(record *state.Claim, s step, sb *sandbox) []lane {
+func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) []lane {
 	lanes := []lane{laneOf(record, s, sb)}
 	add := func(sandbox string) {
 		if l := (lane{ofSandbox, sandbox}); !slices.Contains(lanes, l) {
 			lanes = append(lanes, l)
 		}
 	}
-	for _, n := range s.at {
-		switch s.do {
-		case doAdd:
+	for _, n := range s.At {
+		switch s.Do {
+		case plan.DoAdd:
 			add(sb.ID)
-		case doDel:
+		case plan.DoDel:
 			add(record.Attachments[n].Sandbox)
-		case doDelAgain:
+		case plan.DoDelAgain:
 			add(record.Undeleted[n].Sandbox)
 		}
 	}
@@ -78,7 +79,7 @@ func lanesOf(record *state.Claim, s step, sb *sandbox) []lane {
 
 // isFull returns the lane that has no room for a step, if any. ADD and DEL also wait for the steps of the sandbox that come
 // before them. The mutex must be held.
-func (w *worker) isFull(c *claim, s step, g goal, lanes []lane) (lane, bool) {
+func (w *worker) isFull(c *claim, s plan.Step, g plan.Goal, lanes []lane) (lane, bool) {
 	for _, l := range lanes {
 		if w.used[l] >= widths[l.kind] {
 			return l, true
@@ -95,31 +96,31 @@ func (w *worker) isFull(c *claim, s step, g goal, lanes []lane) (lane, bool) {
 // comesBefore reports whether networks of another claim must be attached or detached before step s of c. ADDs come in the
 // order in which the kubelet prepared the claims, those of late networks last, and DELs in the reverse order. Claims that
 // are backing off do not count. The mutex must be held.
-func (w *worker) comesBefore(other, c *claim, s step, g goal) bool {
+func (w *worker) comesBefore(other, c *claim, s plan.Step, g plan.Goal) bool {
 	if other.failure.err != nil || len(other.delBackOff) > 0 {
 		return false
 	}
 	earlier := cmp.Or(cmp.Compare(other.record.Order, c.record.Order), cmp.Compare(other.ref.Name, c.ref.Name)) < 0
-	switch s.do {
-	case doAdd:
-		late := c.record.Attachments[s.at[0]].Late
+	switch s.Do {
+	case plan.DoAdd:
+		late := c.record.Attachments[s.At[0]].Late
 		return other.isFor(c.pod) && slices.ContainsFunc(other.record.Attachments, func(at state.Attachment) bool {
 			return at.Phase == state.Prepared && !at.Bare() && (at.Late == late && earlier || !at.Late && late)
 		}) && w.goal(other) == g
-	case doDel:
-		sandbox := c.record.Attachments[s.at[0]].Sandbox
+	case plan.DoDel:
+		sandbox := c.record.Attachments[s.At[0]].Sandbox
 		if earlier || !slices.ContainsFunc(other.record.Attachments, func(at state.Attachment) bool {
 			return at.Sandbox == sandbox && at.Phase != state.Restoring
 		}) {
 			return false
 		}
 		its := w.goal(other)
-		return its.want != keep && its.sandbox != sandbox
+		return its.Want != plan.Keep && its.Sandbox != sandbox
 	}
 	return false
 }
 
-func (w *worker) goal(c *claim) goal {
+func (w *worker) goal(c *claim) plan.Goal {
 	g, _ := w.table.goalOf(c)
 	return g
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 )
 
 // StartSandbox attaches a pod to the networks of its claims. It runs no plugin and opens no gate itself: it registers the
@@ -171,7 +172,7 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 		case c.removed || c.forgotten:
 			return false, c.unpreparedError()
 		case !lacks:
-		case c.runningStep == doAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):
+		case c.runningStep == plan.DoAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):
 			return false, fmt.Errorf("the CNI plugins of an earlier sandbox, %s, are still running", c.stepSandbox)
 		case c.delErrors() != nil:
 			return false, fmt.Errorf("an earlier sandbox is not detached yet: %w", c.delErrors())
@@ -186,7 +187,7 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 func (e *Engine) waitDetached(ctx context.Context, sb *sandbox, claims []*claim) {
 	_ = e.table.waitFor(ctx, func() (bool, error) {
 		left := slices.ContainsFunc(claims, func(c *claim) bool {
-			return !c.removed && c.delErrors() == nil && (c.hasPendingDel(sb.ID) || c.runningStep == doAdd && c.stepSandbox == sb.ID)
+			return !c.removed && c.delErrors() == nil && (c.hasPendingDel(sb.ID) || c.runningStep == plan.DoAdd && c.stepSandbox == sb.ID)
 		})
 		return !left, nil
 	})
@@ -234,7 +235,7 @@ func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 	e.table.addSandbox(sb).ended = true
 	if old != nil && old.err != nil {
 		sb.err = old.err
-		list = slices.DeleteFunc(list, func(c *claim) bool { return c.runningStep == doAdd })
+		list = slices.DeleteFunc(list, func(c *claim) bool { return c.runningStep == plan.DoAdd })
 	}
 	return list
 }
@@ -334,19 +335,19 @@ func (t *table) userNamespace(pod string) (own, known bool) {
 }
 
 // goalOf returns the goal of a claim, and the sandbox to attach it to. The mutex must be held.
-func (t *table) goalOf(c *claim) (goal, *sandbox) {
+func (t *table) goalOf(c *claim) (plan.Goal, *sandbox) {
 	switch sb := t.sandboxOf(c.pod.UID); {
 	case c.forgotten:
-		return goal{want: forget}, nil
+		return plan.Goal{Want: plan.Forget}, nil
 	case sb != nil && sb.Netns != "":
-		return goal{attach, sb.ID}, sb
+		return plan.Goal{Want: plan.Attach, Sandbox: sb.ID}, sb
 	}
 	for _, at := range c.record.Attachments {
 		if sb := t.sandboxes[at.Sandbox]; sb != nil && sb.ended {
-			return goal{want: detach}, nil
+			return plan.Goal{Want: plan.Detach}, nil
 		}
 	}
-	return goal{want: keep}, nil
+	return plan.Goal{Want: plan.Keep}, nil
 }
 
 // failSandbox ends a sandbox that could not be attached. Its waiting call returns why. The mutex must be held.

@@ -8,10 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
-// steps executes the steps that [reconcile] returns. Their results are on record when execute returns.
+// steps executes the steps that [plan.Next] returns. Their results are on record when execute returns.
 type steps struct {
 	Options
 	table   *table
@@ -25,34 +26,34 @@ type steps struct {
 	opened  func(device string) // see [Engine.SetOpened]
 }
 
-func (s *steps) execute(c *claim, next step, sb *sandbox) error {
-	switch next.do {
-	case doAdd:
-		return s.add(c, next.at, sb)
-	case doDel:
-		s.delete(c, next.at)
-	case doDelAgain:
-		s.deleteAgain(c, next.at)
-	case doRestore:
-		s.restore(c, next.at)
-	case doOpen:
-		return s.gate.open(c, next.at)
-	case doGiveUp:
-		return s.giveUp(c, next.at)
-	case doSave:
+func (s *steps) execute(c *claim, next plan.Step, sb *sandbox) error {
+	switch next.Do {
+	case plan.DoAdd:
+		return s.add(c, next.At, sb)
+	case plan.DoDel:
+		s.delete(c, next.At)
+	case plan.DoDelAgain:
+		s.deleteAgain(c, next.At)
+	case plan.DoRestore:
+		s.restore(c, next.At)
+	case plan.DoOpen:
+		return s.gate.open(c, next.At)
+	case plan.DoGiveUp:
+		return s.giveUp(c, next.At)
+	case plan.DoSave:
 		return s.save(c)
-	case doRecordError:
+	case plan.DoRecordError:
 		s.recordAttachError(c)
-	case doForget:
+	case plan.DoForget:
 		return s.forget(c)
-	case doClear:
-		return s.clear(c, next.at)
-	case doMarkReported:
+	case plan.DoClear:
+		return s.clear(c, next.At)
+	case plan.DoMarkReported:
 		record := c.record.Clone()
 		record.StatusOwed = false
 		return s.records.put(c, record, "reported")
 	default:
-		return fmt.Errorf("claim %s: unknown step %q", c.ref, next.do)
+		return fmt.Errorf("claim %s: unknown step %q", c.ref, next.Do)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/host/link"
@@ -214,7 +215,7 @@ func (t *table) check(c *claim, pod state.Pod) error {
 				taken[its.IfName] = "claim " + other.name()
 			}
 			for _, at := range c.record.Attachments {
-				if at.Owes() && its.Owes() && exclude(&at, &its) {
+				if at.Owes() && its.Owes() && plan.Exclude(&at, &its) {
 					return fmt.Errorf("claims %s and %s both have device %s or its function", c.name(), other.name(), at.Device)
 				}
 			}
@@ -224,16 +225,6 @@ func (t *table) check(c *claim, pod state.Pod) error {
 		return fmt.Errorf("claim %s: %w", c.name(), refusal)
 	}
 	return nil
-}
-
-// exclude reports whether only one of two attachments may have its device at a time: they have the same device, or two
-// ports of one function.
-func exclude(a, b *state.Attachment) bool {
-	if a.NodeDevice == nil || b.NodeDevice == nil || a.NodeDevice.Shared() && b.NodeDevice.Shared() {
-		return false
-	}
-	function := a.NodeDevice.Function()
-	return a.Device == b.Device || function != "" && function == b.NodeDevice.Function()
 }
 
 // Holders implements [devices.Claims].

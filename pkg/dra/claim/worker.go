@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 )
 
 // worker runs the steps of claims. A claim has at most one running step; different claims run in parallel.
@@ -34,7 +35,7 @@ func (w *worker) run() {
 func (w *worker) work(uid string) {
 	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
 		seen := w.observe(c)
-		s := reconcile(seen.record, seen.goal, seen.view)
+		s := plan.Next(seen.record, seen.goal, seen.view)
 		lanes, ok := w.begin(c, s, seen)
 		if !ok {
 			return
@@ -46,9 +47,9 @@ func (w *worker) work(uid string) {
 // observation is the state of a claim and of the node on which a decision is based.
 type observation struct {
 	record  *state.Claim
-	goal    goal
+	goal    plan.Goal
 	sandbox *sandbox // the sandbox to attach the claim to, or nil
-	view    claimView
+	view    plan.View
 	gates   map[int]bool // the claim's gatesOpen when the gates were read
 	open    []bool       // the gates, as read
 }
@@ -64,50 +65,50 @@ func (w *worker) observe(c *claim) (seen observation) {
 	})
 	for n, at := range seen.record.Attachments {
 		open, current := w.steps.gate.isOpen(seen.record, &at, rdma)
-		seen.open, seen.view.attachments[n].gateOpen = append(seen.open, open), current
+		seen.open, seen.view.Attachments[n].GateOpen = append(seen.open, open), current
 	}
 	for n, at := range seen.record.Undeleted {
-		around := &seen.view.undeleted[n]
-		around.cleared = w.steps.records.files.IsCleared(c.uid(), &at)
-		around.deviceInUse = around.deviceInUse || around.retryDue && w.steps.isHeldBare(&at)
+		around := &seen.view.Undeleted[n]
+		around.Cleared = w.steps.records.files.IsCleared(c.uid(), &at)
+		around.DeviceInUse = around.DeviceInUse || around.RetryDue && w.steps.isHeldBare(&at)
 	}
 	return seen
 }
 
 // viewOf returns the part of the view that needs no files. The mutex must be held.
-func (w *worker) viewOf(c *claim, g goal) claimView {
+func (w *worker) viewOf(c *claim, g plan.Goal) plan.View {
 	clock := time.Now()
-	now := claimView{
-		neverSaved: c.neverSaved, unsaved: c.unsaved, mayRetry: !clock.Before(c.failure.after),
-		attachError: c.attachError != "",
-		reported:    c.record.StatusOwed && c.sentStatus != nil && reflect.DeepEqual(c.sentStatus, w.steps.reports.devices(c)),
+	now := plan.View{
+		NeverSaved: c.neverSaved, Unsaved: c.unsaved, MayRetry: !clock.Before(c.failure.after),
+		AttachError: c.attachError != "",
+		Reported:    c.record.StatusOwed && c.sentStatus != nil && reflect.DeepEqual(c.sentStatus, w.steps.reports.devices(c)),
 	}
 	for n, at := range c.record.Attachments {
-		now.attachments = append(now.attachments, w.viewOfAttachment(&at, g, !clock.Before(c.delBackOff[n].after)))
+		now.Attachments = append(now.Attachments, w.viewOfAttachment(&at, g, !clock.Before(c.delBackOff[n].after)))
 	}
 	for _, at := range c.record.Undeleted {
-		now.undeleted = append(now.undeleted, attachmentView{retryDue: !clock.Before(c.retryUndeletedAt), deviceInUse: w.table.isDeviceInUse(c, &at)})
+		now.Undeleted = append(now.Undeleted, plan.AttachmentView{RetryDue: !clock.Before(c.retryUndeletedAt), DeviceInUse: w.table.isDeviceInUse(c, &at)})
 	}
 	return now
 }
 
-func (w *worker) viewOfAttachment(at *state.Attachment, g goal, due bool) attachmentView {
+func (w *worker) viewOfAttachment(at *state.Attachment, g plan.Goal, due bool) plan.AttachmentView {
 	if at.Phase == state.Prepared {
-		return attachmentView{bare: at.Bare()}
+		return plan.AttachmentView{Bare: at.Bare()}
 	}
 	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.steps.DelMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
-	return attachmentView{
-		sameSandbox: at.Sandbox == g.sandbox, netnsGone: lost, retryDue: due, triesExhausted: at.Tries >= tries,
-		sandboxGone: at.BootID != w.table.bootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
+	return plan.AttachmentView{
+		SameSandbox: at.Sandbox == g.Sandbox, NetnsGone: lost, RetryDue: due, TriesExhausted: at.Tries >= tries,
+		SandboxGone: at.BootID != w.table.bootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
 	}
 }
 
 // begin publishes which gates are open, and marks a step as running if the decision still holds and its lane has room.
 // Otherwise it queues the claim again for later.
-func (w *worker) begin(c *claim, s step, seen observation) ([]lane, bool) {
+func (w *worker) begin(c *claim, s plan.Step, seen observation) ([]lane, bool) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
 	for n, open := range seen.open {
@@ -117,9 +118,9 @@ func (w *worker) begin(c *claim, s step, seen observation) ([]lane, bool) {
 		}
 	}
 	switch {
-	case s.do == none, s.do == doAdd && w.table.stopping:
+	case s.Do == plan.None, s.Do == plan.DoAdd && w.table.stopping:
 		return nil, false
-	case s.do == wait:
+	case s.Do == plan.Wait:
 		for _, r := range append(slices.Collect(maps.Values(c.delBackOff)), c.failure, retry{after: c.retryUndeletedAt}) {
 			if pause := time.Until(r.after); pause > 0 {
 				w.table.queue.AddAfter(c.uid(), pause)
@@ -129,7 +130,7 @@ func (w *worker) begin(c *claim, s step, seen observation) ([]lane, bool) {
 	}
 	now, sb := w.table.goalOf(c)
 	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
-	changed := now != seen.goal || s.do == doDelAgain && slices.ContainsFunc(s.at, isInUse)
+	changed := now != seen.goal || s.Do == plan.DoDelAgain && slices.ContainsFunc(s.At, isInUse)
 	if c.removed || changed {
 		w.table.wake(c)
 		return nil, false
@@ -142,12 +143,12 @@ func (w *worker) begin(c *claim, s step, seen observation) ([]lane, bool) {
 	for _, l := range lanes {
 		w.used[l]++
 	}
-	c.runningStep, c.stepSandbox = s.do, seen.goal.sandbox
+	c.runningStep, c.stepSandbox = s.Do, seen.goal.Sandbox
 	return lanes, true
 }
 
 // end records whether a step failed, and makes room in its lanes.
-func (w *worker) end(c *claim, s step, g goal, lanes []lane, err error) {
+func (w *worker) end(c *claim, s plan.Step, g plan.Goal, lanes []lane, err error) {
 	w.table.mu.Lock()
 	defer w.table.mu.Unlock()
 	for _, l := range lanes {
@@ -159,18 +160,18 @@ func (w *worker) end(c *claim, s step, g goal, lanes []lane, err error) {
 		}
 		delete(w.waiting, l)
 	}
-	c.runningStep, c.stepSandbox = none, ""
+	c.runningStep, c.stepSandbox = plan.None, ""
 	now, _ := w.table.goalOf(c)
 	switch {
-	case s.do == doDel || s.do == doDelAgain || s.do == doRestore || c.removed: // these steps have their own back-off
+	case s.Do == plan.DoDel || s.Do == plan.DoDelAgain || s.Do == plan.DoRestore || c.removed: // these steps have their own back-off
 	case err != nil && now != g: // the goal has changed, so the failure does not concern the new goal
-		w.steps.Log.Warn("step failed, and is no longer needed", "step", s.do, "claim", c.ref, "error", err)
-	case err == nil && s.do == c.failure.step:
+		w.steps.Log.Warn("step failed, and is no longer needed", "step", s.Do, "claim", c.ref, "error", err)
+	case err == nil && s.Do == c.failure.step:
 		c.failure = retry{}
 		w.table.backOff.Forget(c.uid())
 	case err != nil:
-		c.failure = retry{s.do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
-		w.steps.Log.Error("step failed; retrying", "step", s.do, "claim", c.ref, "error", err)
+		c.failure = retry{s.Do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
+		w.steps.Log.Error("step failed; retrying", "step", s.Do, "claim", c.ref, "error", err)
 		w.table.wakePod(c.pod) // claims that come later no longer wait for this one
 	}
 	w.table.notifyWaiters()

@@ -1,9 +1,14 @@
 package claim
 
 import (
+	"errors"
+	"log/slog"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -14,7 +19,7 @@ func TestStartingSandboxWaitsForGateThatKnowsIt(t *testing.T) {
 		"while the gate is read": func(w *worker, c *claim, start func()) {
 			seen := w.observe(c)
 			start()
-			_, _ = w.begin(c, reconcile(seen.record, seen.goal, seen.view), seen)
+			_, _ = w.begin(c, plan.Next(seen.record, seen.goal, seen.view), seen)
 		},
 		"while the gate is written": func(w *worker, c *claim, start func()) {
 			w.steps.gate.Reached = func(string) { start() }
@@ -41,4 +46,37 @@ func TestStartingSandboxWaitsForGateThatKnowsIt(t *testing.T) {
 			e.worker.work("u1") // opens the gate again
 		}
 	}
+}
+
+// A step may fail after the goal has changed. Unprepare must not return the error of a save for Prepare.
+func TestFailureDoesNotAffectNewGoal(t *testing.T) {
+	e := newEngine(t)
+	for _, forgotten := range []bool{false, true} {
+		c := newClaim(&state.Claim{UID: "u1"})
+		e.table.claims["u1"] = c
+		save, before := plan.Step{Do: plan.DoSave}, plan.Goal{Want: plan.Keep}
+		lanes, ok := e.worker.begin(c, save, observation{goal: before})
+		if !ok {
+			t.Fatal("the step does not begin")
+		}
+		if forgotten {
+			e.table.do(func() { e.table.forget(c) })
+		}
+		e.worker.end(c, save, before, lanes, errors.New("the disk is full"))
+		if (c.failure == retry{}) != forgotten {
+			t.Errorf("forgotten %v: %+v", forgotten, c.failure)
+		}
+	}
+}
+
+func newEngine(t *testing.T) *Engine {
+	t.Helper()
+	dir := t.TempDir()
+	e, err := New(Options{
+		Driver: "d.example.com", Dirs: Dirs{StateDir: dir, CacheDir: dir, CDIDir: dir, DeviceInfoDir: dir},
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	difftest.Must(t, err)
+	t.Cleanup(func() { e.Close() })
+	return e
 }
