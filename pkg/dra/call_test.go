@@ -14,7 +14,7 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -63,7 +63,7 @@ func (b brokenMetadata) UpdateRequestMetadata(_ context.Context, _, _ string, ui
 func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 	hang := func(command, _, ifName string) error {
 		if command == "DEL" && ifName != "net3" {
-			time.Sleep(claim.PluginLimit)
+			time.Sleep(network.PluginLimit)
 		}
 		return nil
 	}
@@ -123,7 +123,7 @@ func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 			difftest.Must(t, errors.Join(err, ctx.Err()))
 			difftest.Must(t, ended["u2"])
 			difftest.Says(t, ended["u1"], "still in progress")
-			time.Sleep(2 * claim.PluginLimit)
+			time.Sleep(2 * network.PluginLimit)
 		}))
 	}
 }

@@ -29,7 +29,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
@@ -179,7 +179,7 @@ func (m *model) fault(command, sandbox, _ string) error {
 		time.Sleep(m.randomUpTo(10 * time.Second))
 	}
 	if m.oneIn(50) {
-		time.Sleep(claim.PluginLimit)
+		time.Sleep(network.PluginLimit)
 	}
 	if m.oneIn(5) || command == "DEL" && m.failsDELs(sandbox) {
 		return errors.New(command + " fails")

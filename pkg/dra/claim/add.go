@@ -1,24 +1,18 @@
 package claim
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"iter"
 	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/dra/claim/network"
 )
 
 // add attaches a sandbox to networks of a claim, one after another, because the CNI specification allows one operation at a
@@ -37,7 +31,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	// Lease the devices, so that nobody else may change them.
 	for _, n := range indexes {
 		if err := s.leaseDevice(c, &c.record.Attachments[n], sb); err != nil {
-			return refused(n, nodeError(err))
+			return refused(n, network.NodeError(err))
 		}
 	}
 
@@ -45,12 +39,12 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	record := c.record.Clone()
 	for _, n := range indexes {
 		at := &record.Attachments[n]
-		if err := s.cni.check(at); err != nil {
+		if err := s.networks.Check(at); err != nil {
 			return refused(n, err)
 		}
 		note, err := s.node.Snapshot(at, s.table.noteOfGivenUp(at))
 		if err != nil {
-			return refused(n, nodeError(err))
+			return refused(n, network.NodeError(err))
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
@@ -59,12 +53,15 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		}
 	}
 	if err := s.records.put(c, record, "adding"); err != nil {
-		return refused(indexes[0], nodeError(err))
+		return refused(indexes[0], network.NodeError(err))
 	}
 
 	// Run the plugins. Each network is recorded, and its gate opened, as soon as its plugins have succeeded.
 	var errs []error
-	for r := range inTurn(record, indexes, func(at *state.Attachment) error { return s.addNetwork(record.UID, at) }) {
+	for r := range inTurn(record, indexes, func(at *state.Attachment) (err error) {
+		defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
+		return s.networks.Add(record.UID, at)
+	}) {
 		if err := s.recordAdd(c, r, sb); err != nil {
 			errs = append(errs, s.reportFailedAdd(c, r.n, sb, err))
 		}
@@ -103,29 +100,6 @@ func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
 	}
 	return s.node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
 		sb.Pod.Namespace, sb.Pod.Name, at.IfName))
-}
-
-// addNetwork runs ADD and stores its results in the attachment.
-func (s *steps) addNetwork(uid string, at *state.Attachment) (err error) {
-	defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
-	if err := s.node.Bind(at); err != nil {
-		return nodeError(err)
-	}
-	initial, err := s.writeInitialInfo(at)
-	if err != nil {
-		return nodeError(err)
-	}
-	at.Result, err = s.cni.add(key(uid, at), at)
-	s.Reached("exec ADD")
-	if err != nil {
-		return err
-	}
-	info, err := s.finalInfo(at, initial)
-	if err != nil {
-		return &cniexec.Error{Reason: ReasonInfo, Err: fmt.Errorf("device-info file of network %s: %w", at.Network, err)}
-	}
-	at.Metadata, err = s.metadata(at, info)
-	return err
 }
 
 // recordAdd records the result of an ADD. After a success it opens the gate.
@@ -177,69 +151,14 @@ func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	return err
 }
 
-// infoFile returns the device-info file of an attachment from the record, because node settings may have changed.
-func infoFile(at *state.Attachment) (dir *store.Dir, name string) {
-	return store.Open(filepath.Dir(at.InfoFile)), filepath.Base(at.InfoFile)
-}
-
-// writeInitialInfo writes the device-info file before ADD, for plugins such as ovs-cni that read it, and returns its
-// content, or nil if nothing is known about the device. DEL removes the file, because the record already names it.
-func (s *steps) writeInitialInfo(at *state.Attachment) ([]byte, error) {
-	outside := *at
-	outside.Netns = "" // the pod's interface does not exist yet
-	info := s.node.Describe(&outside)
-	if info == nil {
-		return nil, nil
+// cniArgs returns the CNI_ARGS of Kubernetes runtimes, in their order, and the name of the claim.
+func cniArgs(sb Sandbox, claimName string) [][2]string {
+	return [][2]string{
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", sb.Pod.Namespace},
+		{"K8S_POD_NAME", sb.Pod.Name},
+		{"K8S_POD_INFRA_CONTAINER_ID", sb.ID},
+		{"K8S_POD_UID", string(sb.Pod.UID)},
+		{pod.ClaimArg, claimName},
 	}
-	dir, name := infoFile(at)
-	err := dir.Write(name, info.Encode())
-	s.Reached("device-info file")
-	return info.Encode(), err
-}
-
-// finalInfo reads the device-info file after ADD. If the file is missing or still has the initial content from
-// [steps.writeInitialInfo], finalInfo writes the facts that are known now, or removes the file if there are
-// none. An invalid file is an error, because the pod could not find its device. finalInfo returns nil for a file
-// of another major version.
-func (s *steps) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, error) {
-	dir, name := infoFile(at)
-	data, err := dir.Read(name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && initial != nil && bytes.Equal(data, initial) {
-		info := s.node.Describe(at)
-		if info == nil { // for example, the interface belongs to another device
-			return nil, dir.Remove(name)
-		}
-		at.Info = info.Encode()
-		return info, dir.Write(name, at.Info)
-	}
-	if err != nil {
-		return nil, err
-	}
-	at.Info = data
-	info, err := dir.Parse(name, data)
-	switch {
-	case errors.As(err, new(*devinfo.VersionError)):
-		s.Log.Warn("device-info file has an unknown version", "network", at.Network, "error", err)
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("%w; fix the CNI plugin that wrote it", err)
-	}
-	return info, nil
-}
-
-func (s *steps) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMessage, error) {
-	data, warnings, err := metadata.NetworkData(at.Result, at.IfName, at.Netns)
-	if err != nil {
-		return nil, wrapReason(err, "network %s", at.Network)
-	}
-	_, more := metadata.Data(at.Result, devices.Shown(at)) // only the warnings are needed: see reports.devices
-	for _, w := range append(warnings, more...) {
-		s.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
-	}
-	return devices.Encoded(devices.Metadata{NetworkData: data, Attributes: s.node.Attributes(at, info)}), nil
-}
-
-// key returns the name of an attachment's cache directory.
-func key(uid string, at *state.Attachment) string {
-	return uid + "@" + at.IfName + "@" + at.Sandbox
 }

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -23,7 +22,7 @@ func (s *steps) delete(c *claim, indexes []int) {
 	s.records.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
 	for r := range inTurn(record, delOrder(record, indexes), func(at *state.Attachment) error {
 		if c.mayStillRun[at.IfName] {
-			s.cni.waitForOrphans(key(record.UID, at))
+			s.networks.WaitForOrphans(record.UID, at)
 		}
 		if err := s.gate.closeGate(record, at); err != nil {
 			return err
@@ -51,7 +50,6 @@ func delOrder(record *state.Claim, indexes []int) (order []int) {
 
 // detach runs DEL with the configuration of ADD, then removes the device-info file and the cache directory.
 func (s *steps) detach(uid string, at *state.Attachment) error {
-	key := key(uid, at)
 	netns, gone := at.Netns, ""
 	switch {
 	case at.BootID != s.BootID: // the path may belong to another namespace now, and the reboot has reset the devices
@@ -60,13 +58,9 @@ func (s *steps) detach(uid string, at *state.Attachment) error {
 		netns, gone = "", at.Netns
 	}
 	began := time.Now()
-	err := s.cni.del(key, at, netns, gone)
-	s.Reached("exec DEL")
+	err := s.networks.Del(uid, at, netns, gone)
 	s.metrics.exec("DEL", time.Since(began), err)
-	if err != nil {
-		return err
-	}
-	return errors.Join(removeInfo(at), s.cni.removeDir(key))
+	return err
 }
 
 func (s *steps) recordDel(c *claim, r result) {
@@ -107,11 +101,6 @@ func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
 			err, what, pause.Round(time.Second), limit, at.Tries)
 	}
 	s.table.do(func() { c.delBackOff[place] = retry{err: err, after: time.Now().Add(pause)} })
-}
-
-func removeInfo(at *state.Attachment) error {
-	dir, name := infoFile(at)
-	return dir.Remove(name)
 }
 
 // releaseLeases ends the leases of an attachment, unless the claim still has the device for another sandbox.

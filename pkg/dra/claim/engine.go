@@ -8,10 +8,10 @@
 //
 // The parts of an [Engine]:
 //
-//   - table: all claims and sandboxes, and the only mutex (table.go, reserve.go)
+//   - table: all claims and sandboxes, and the only mutex (table.go, sandbox.go, reserve.go)
 //   - kubelet.go and runtime.go: the events, which wait for their outcome
 //   - worker: observes the node, calls [plan.Next], and runs the step that it returns
-//   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go)
+//   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go); package network runs the plugins of one network
 //   - gate: the CDI specs that the containers of a claim need to start
 //   - records: the claims on disk
 //   - reports and notices: claim status for the API server, and Events for authors of pods
@@ -38,6 +38,7 @@ import (
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/status"
@@ -100,9 +101,6 @@ const (
 	holdShare              = 0.05
 )
 
-// PluginLimit is the time after which a CNI plugin is killed. The kubelet stops waiting for a sandbox earlier.
-const PluginLimit = 4 * time.Minute
-
 // Engine attaches the pods of this node to the networks of their claims. It is safe for concurrent use.
 type Engine struct {
 	Options
@@ -151,7 +149,9 @@ func New(o Options) (*Engine, error) {
 	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
 	e.gate = &gate{Options: o, table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
-	e.steps = &steps{o, t, e.records, e.gate, e.reports, e.notices, e.metrics, e.Node, plugins{o}, func(string) {}}
+	e.steps = &steps{o, t, e.records, e.gate, e.reports, e.notices, e.metrics, e.Node, network.Runner{
+		CacheDir: o.CacheDir, CNIBinDirs: o.CNIBinDirs, HostRoot: o.HostRoot, Node: e.Node, Exec: o.Exec, Reached: o.Reached, Log: o.Log,
+	}, func(string) {}}
 	e.worker = &worker{table: t, steps: e.steps, used: map[lane]int{}, waiting: map[lane][]*claim{}}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())

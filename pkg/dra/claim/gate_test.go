@@ -2,6 +2,7 @@ package claim_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -274,4 +275,35 @@ func readCalls(t *testing.T) (n int) {
 	_, err = fmt.Sscan(after, &n)
 	difftest.Must(t, err)
 	return n
+}
+
+// No plugin of the chain writes device information. A user who can replace the file with a link would choose the file
+// that the runtime mounts.
+func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
+	for _, exposed := range []error{nil, errors.New("it is theirs")} {
+		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+			r.Offer("mlx5-switchdev", "")
+			var asked []string
+			r.Options.Unexposed = func(root, dir string) error {
+				asked = append(asked, root+" "+dir)
+				return exposed
+			}
+			r.Start()
+			claim := dratest.DeviceClaim("u1", dratest.VF3, dratest.Network(`{"type":"sriov"}`)) // the VF is bound to vfio-pci
+			dratest.SetIfName(claim, "net2")                                                     // the captured pod has no net2
+			sb := r.AttachPod(claim)
+			if at := r.Attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.Files("info")) != 1 {
+				t.Errorf("got %s, files %q", at.Info, r.Files("info"))
+			}
+			mounted := strings.Contains(spec(r), filepath.Join(r.Options.DeviceInfoDir, r.Files("info")[0]))
+			difftest.Equal(t, mounted, exposed == nil)
+			difftest.Contains(t, spec(r), `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"`) // variables do not need the file
+			difftest.Equal(t, asked, []string{"/ " + r.Options.DeviceInfoDir})
+			told := r.Metadata()[0].Metadata.Attributes
+			if n := told["devinfo-cni.io/vfIndex"].IntValue; n == nil || *n != 3 || told["devinfo-cni.io/type"].StringValue == nil {
+				t.Errorf("attributes of the slice or of the device information are missing: %v", told)
+			}
+			r.EndAndUnprepare(sb, "u1")
+		})
+	}
 }

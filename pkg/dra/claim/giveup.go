@@ -90,7 +90,7 @@ func (s *steps) clear(c *claim, indexes []int) error {
 	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
 		s.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
-		if err := errors.Join(removeInfo(&at), s.cni.removeDir(key(c.uid(), &at)), s.dropUndeleted(record, n)); err != nil {
+		if err := errors.Join(s.networks.Forget(c.uid(), &at), s.dropUndeleted(record, n)); err != nil {
 			return fmt.Errorf("claim %s: clear an undeleted attachment: %w", c.ref, err)
 		}
 	}

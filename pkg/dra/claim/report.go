@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
@@ -178,7 +179,7 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 func (m *metrics) exec(verb string, took time.Duration, err error) {
 	m.execs.WithLabelValues(verb).Observe(took.Seconds())
 	if err != nil {
-		m.execFailures.WithLabelValues(verb, string(reasonOf(err))).Inc()
+		m.execFailures.WithLabelValues(verb, string(network.ReasonOf(err))).Inc()
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -272,7 +273,7 @@ func TestSandboxNeverWaitsForLateNetwork(t *testing.T) {
 			}
 			r.Start()
 			r.Plugins.SetHook(func(command, _, ifName string) error {
-				time.Sleep(map[string]time.Duration{"ADDnet2": test.late, "ADDnet3": test.other, "DELnet2": claim.PluginLimit}[command+ifName])
+				time.Sleep(map[string]time.Duration{"ADDnet2": test.late, "ADDnet3": test.other, "DELnet2": network.PluginLimit}[command+ifName])
 				if test.fails && command == "ADD" && ifName == "net2" {
 					return errors.New("no lease")
 				}
@@ -418,7 +419,7 @@ func TestHangingDELsDoNotDelayADDs(t *testing.T) {
 		agent := r.Start()
 		r.Plugins.SetHook(func(command, sandbox, _ string) error {
 			if command == "DEL" && strings.HasPrefix(sandbox, "hung") {
-				time.Sleep(claim.PluginLimit)
+				time.Sleep(network.PluginLimit)
 				return errors.New("ended")
 			}
 			return nil

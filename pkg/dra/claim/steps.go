@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/devices"
 )
@@ -15,15 +16,15 @@ import (
 // steps executes the steps that [plan.Next] returns. Their results are on record when execute returns.
 type steps struct {
 	Options
-	table   *table
-	records *records
-	gate    *gate
-	reports *reports
-	notices *notices
-	metrics *metrics
-	node    *devices.Node
-	cni     plugins
-	opened  func(device string) // see [Engine.SetOpened]
+	table    *table
+	records  *records
+	gate     *gate
+	reports  *reports
+	notices  *notices
+	metrics  *metrics
+	node     *devices.Node
+	networks network.Runner
+	opened   func(device string) // see [Engine.SetOpened]
 }
 
 func (s *steps) execute(c *claim, next plan.Step, sb *sandbox) error {

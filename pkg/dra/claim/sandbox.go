@@ -1,0 +1,102 @@
+package claim
+
+import (
+	"time"
+
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/plan"
+)
+
+// Sandbox is a pod's sandbox, as reported by the container runtime.
+type Sandbox struct {
+	ID    string
+	Netns string // path of the network namespace; "" = the host's
+	Pod   state.Pod
+
+	UserNamespace bool // the pod has its own user namespace (hostUsers: false)
+}
+
+// sandbox is a sandbox and its progress. The table's mutex guards it.
+type sandbox struct {
+	Sandbox
+	order   int // higher for newer sandboxes
+	seen    time.Time
+	awaited bool  // the runtime waits until the sandbox is attached
+	ended   bool  // the runtime stopped the sandbox, or attaching it failed
+	err     error // why attaching it failed
+}
+
+func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }
+
+// addSandbox adds or replaces a sandbox. A sandbox with a known ID keeps its order. The mutex must be held.
+func (t *table) addSandbox(sb *sandbox) *sandbox {
+	if old := t.sandboxes[sb.ID]; old != nil {
+		sb.order = old.order
+	}
+	if sb.order == 0 {
+		t.lastOrder++
+		sb.order = t.lastOrder
+	}
+	if sb.seen = time.Now(); t.sandboxes[sb.ID] != nil {
+		sb.seen = t.sandboxes[sb.ID].seen
+	}
+	t.sandboxes[sb.ID] = sb
+	return sb
+}
+
+// isListed reports whether a sandbox is known and has not ended. The mutex must be held.
+func (t *table) isListed(id string) bool {
+	sb := t.sandboxes[id]
+	return sb != nil && !sb.ended
+}
+
+// runs reports whether a sandbox has neither ended nor lost its network namespace. The mutex must be held.
+func (t *table) runs(sb *sandbox) bool {
+	return sb != nil && !sb.ended && (sb.Netns == "" || !t.goneNetns[sb.Netns])
+}
+
+// sandboxOf returns the pod's newest running sandbox, or nil. The mutex must be held.
+func (t *table) sandboxOf(pod string) (newest *sandbox) {
+	for _, sb := range t.sandboxes {
+		if sb.Pod.UID == pod && t.runs(sb) && (newest == nil || sb.order > newest.order) {
+			newest = sb
+		}
+	}
+	return newest
+}
+
+// userNamespace reports whether a pod has its own user namespace. known is false if no sandbox of the pod runs.
+func (t *table) userNamespace(pod string) (own, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sb := t.sandboxOf(pod)
+	return sb != nil && sb.UserNamespace, sb != nil
+}
+
+// goalOf returns the goal of a claim, and the sandbox to attach it to. The mutex must be held.
+func (t *table) goalOf(c *claim) (plan.Goal, *sandbox) {
+	switch sb := t.sandboxOf(c.pod.UID); {
+	case c.forgotten:
+		return plan.Goal{Want: plan.Forget}, nil
+	case sb != nil && sb.Netns != "":
+		return plan.Goal{Want: plan.Attach, Sandbox: sb.ID}, sb
+	}
+	for _, at := range c.record.Attachments {
+		if sb := t.sandboxes[at.Sandbox]; sb != nil && sb.ended {
+			return plan.Goal{Want: plan.Detach}, nil
+		}
+	}
+	return plan.Goal{Want: plan.Keep}, nil
+}
+
+// failSandbox ends a sandbox that could not be attached. Its waiting call returns why. The mutex must be held.
+func (t *table) failSandbox(sb *sandbox, why error) {
+	for _, c := range t.claimsOf(sb.Pod) {
+		if _, its := t.goalOf(c); its == sb {
+			c.attachError = why.Error()
+		}
+		t.wake(c)
+	}
+	sb.awaited, sb.ended, sb.err = false, true, why
+	t.notifyWaiters()
+}
