@@ -84,7 +84,7 @@ func validated(file, text string, kind validate.Kind) (wrong, warned error) {
 	if file == "cniconfig.json" {
 		config := `"config": [{"opaque": {"driver": "cni.dra.networking.x-k8s.io", "parameters": ` + text + `}}]}`
 		text = `{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {` + config + `}`
-		if strings.Contains(config, `"ips":`) { // only allowed in a claim
+		if regexp.MustCompile(`"(ips|mac|infinibandGUID|bandwidth|portMappings)":`).MatchString(config) { // only allowed in a claim
 			text = `{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {` + config + `}}`
 		}
 	}
