@@ -199,7 +199,7 @@ func uninstall(t *testing.T) {
 	shell(t, "kubectl delete resourceslices --field-selector spec.driver="+driver)
 }
 
-// driverRemoved removes the driver as docs/dra/operate.md describes for kustomize, while a pod has a claim. The driver
+// driverRemoved removes the driver as docs/remove.md describes for kustomize, while a pod has a claim. The driver
 // removes nothing before the pod has been deleted.
 func driverRemoved(t *testing.T, _ *agent) {
 	s, _ := beginWith(t, "10.11.55.0/24")

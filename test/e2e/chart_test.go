@@ -28,8 +28,8 @@ func TestChartInstallation(t *testing.T) {
 		{"PluginAndSettingsAreInstalled", installed},
 		{"DocumentedCommandsRemoveAgentWhenUnused", removed},
 	})
-	helm(t, installation(t, "`(helm uninstall [^`]*)`"))
-	shell(t, installation(t, "`(kubectl delete namespace [^`]*)`"))
+	helm(t, installation(t, "docs/remove.md", "`(helm uninstall [^`]*)`"))
+	shell(t, installation(t, "docs/remove.md", "`(kubectl delete namespace [^`]*)`"))
 	difftest.Same(t, "objects of the cluster", objectsOfOurs(t), before)
 	asBefore(t, node)
 }
@@ -39,13 +39,13 @@ func helm(t *testing.T, commands string) string {
 	return shell(t, "export PATH=$PWD/bin:$PATH\n"+commands)
 }
 
-// installation returns the command in docs/install.md that matches a regular expression. It replaces the registry's
+// installation returns the command in a page that matches a regular expression. It replaces the registry's
 // images by the test cluster's, whose tag is a digit.
-func installation(t *testing.T, expression string) string {
+func installation(t *testing.T, page, expression string) string {
 	t.Helper()
-	found := regexp.MustCompile(expression).FindStringSubmatch(content(t, "docs/install.md"))
+	found := regexp.MustCompile(expression).FindStringSubmatch(content(t, page))
 	if found == nil {
-		t.Fatalf("docs/install.md has no command like %s", expression)
+		t.Fatalf("%s has no command like %s", page, expression)
 	}
 	return strings.NewReplacer("registry.example.com/net", "cluster.local", "v0.1.0", "1").Replace(found[1])
 }
@@ -69,7 +69,7 @@ func installChart(t *testing.T, values map[string]any) *nodeAgent {
 	})
 	shell(t, "$E2E_CLUSTER image devinfo-agent bin/devinfo-agent bin/devinfo bin/devinfoctl")
 	shell(t, "$E2E_CLUSTER image cni-dra-driver bin/cni-dra-driver bin/cni-dra-gate bin/devinfo bin/devinfoctl")
-	helm(t, installation(t, `(?s)\n(helm install .*?[^\\])\n`)+" -f "+valuesFile(t, values))
+	helm(t, installation(t, "docs/install.md", `(?s)\n(helm install .*?[^\\])\n`)+" -f "+valuesFile(t, values))
 	ready(t, agentNamespace, agentName)
 	if out := onNode(t, "/opt/cni/bin/devinfo", "--version"); !strings.Contains(out, "devinfo") {
 		t.Errorf("the plugin on the node says %s", out)
@@ -97,17 +97,17 @@ func upgraded(t *testing.T, a *nodeAgent) {
 	a.well(t)
 }
 
-// removed removes the plugin as docs/install.md describes while a pod has a network with devinfo. The agent removes
+// removed removes the plugin as docs/remove.md describes while a pod has a network with devinfo. The agent removes
 // nothing and reports the reason. When the pod has been deleted, it removes all of its files.
 func removed(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.97.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.running("a")
-	commands := documented(t, "docs/install.md", "agent.uninstall=true")
+	commands := documented(t, "docs/remove.md", "agent.uninstall=true")
 	uninstall, _, found := strings.Cut(commands, "kubectl -n devinfo rollout status")
 	if !found {
-		t.Fatal("docs/install.md has no roll-out to wait for")
+		t.Fatal("docs/remove.md has no roll-out to wait for")
 	}
 	helm(t, uninstall)
 	logged(t, agentNamespace, agentName, "the journal has 1 attachments")

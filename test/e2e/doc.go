@@ -18,7 +18,7 @@
 //	    main, agent; network, promises, sandbox
 //	TestDriverOffersCapturedDevices  offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; migration
-//	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/install.md
+//	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/kustomize.md
 //	    nodeagent; injection, examples, multus, fiftypods; deviceplugin
 //	TestChartInstallation            devinfo-agent, installed with Helm
 //	    chart

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestAgentInstallation installs devinfo-agent with the manifests of docs/install.md. The agent installs the plugin,
+// TestAgentInstallation installs devinfo-agent with the manifests of docs/kustomize.md. The agent installs the plugin,
 // and gives containers their device information.
 func TestAgentInstallation(t *testing.T) {
 	needsKit(t, "they put Multus and device plugins on the node")

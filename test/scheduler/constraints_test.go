@@ -254,6 +254,11 @@ func deviceID(node, name string) structured.DeviceID {
 // allocator returns the allocator of a scheduler with or without the feature gate DRAListTypeAttributes.
 func allocator(t *testing.T, state structured.AllocatedState, class classOf, published []*resourceapi.ResourceSlice, cache *cel.Cache, lists bool) structured.Allocator {
 	t.Helper()
+	return allocatorOf(t, state, class, published, cache, lists)
+}
+
+func allocatorOf(t *testing.T, state structured.AllocatedState, class structured.DeviceClassLister, published []*resourceapi.ResourceSlice, cache *cel.Cache, lists bool) structured.Allocator {
+	t.Helper()
 	a, err := structured.NewAllocator(t.Context(), structured.Features{ConsumableCapacity: true, ListTypeAttributes: lists}, state, class, published, cache)
 	must(t, err)
 	return a

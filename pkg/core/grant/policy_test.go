@@ -17,7 +17,7 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// class returns the kind of a device node, as in the table of docs/injection.md.
+// class returns the kind of a device node, as in the table of docs/device-nodes.md.
 func class(node string) string {
 	switch dir, name := path.Split(strings.TrimPrefix(node, "/dev/")); {
 	case strings.HasPrefix(name, "umad"), strings.HasPrefix(name, "issm"):
@@ -32,7 +32,7 @@ func class(node string) string {
 	return node
 }
 
-// The table of docs/injection.md: which classes of device nodes each way of naming a device gives.
+// The table of docs/device-nodes.md: which classes of device nodes each way of naming a device gives.
 func TestWaysToDeviceNodes(t *testing.T) {
 	everywhere := func(path string) (cdispec.DeviceNode, error) { return cdispec.DeviceNode{Path: path, Type: "c"}, nil }
 	ways := map[string]struct {
