@@ -86,7 +86,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 	}
 	var done cleanup.Garbage
 	if remove {
-		c := cleanup.New(h.Settings, h.Finder.Sys, h.BootID, slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		c := cleanup.New(h.Settings, *h.Finder, h.BootID, slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 		c.CNIPath = t.pluginDirs()
 		done, err = c.CollectStale(ctx, true, func(context.Context) {})
 		err = cmp.Or(err, ctx.Err())

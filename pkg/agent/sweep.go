@@ -40,7 +40,7 @@ func (a *Agent) collect(ctx context.Context) (cleanup.Garbage, error) {
 	if err != nil {
 		return cleanup.Garbage{}, err
 	}
-	c := cleanup.New(node, checker.Finder.Sys, a.BootID, a.Log)
+	c := cleanup.New(node, *checker.Finder, a.BootID, a.Log)
 	c.CNIPath = a.CNIPath
 	if a.HostRoot != "/" {
 		c.Root = a.HostRoot

@@ -3,16 +3,13 @@ package plugin
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -23,7 +20,7 @@ import (
 // if its interface is not in the pod, this ADD has run no plugin that may use it, and the container gets none of its device
 // nodes.
 func (a *Addition) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
-	list, err := leasesOf(a.Finder.Sys, a.Config.DeviceIDs, device, info)
+	list, err := cleanup.LeasesOf(a.Finder.Sys, a.Config.DeviceIDs, device, info)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
@@ -37,36 +34,6 @@ func (a *Addition) foundLeases(device *discovery.Device, info *devinfo.Info, gra
 		list[n].Mode = journal.Shared
 	}
 	return nil, a.heldError(a.Journal.Free(&journal.Entry{Key: a.Key, Netns: a.Args.Netns, Pod: a.Attachment.Pod().String(), Leases: list}))
-}
-
-// onHost reads interfaces of the host, which are in the network namespace of this process, whatever the request names.
-type onHost struct{ discovery.Interfaces }
-
-func (h onHost) Interface(_, name string) (link.Interface, error) {
-	return h.Interfaces.Interface("", name)
-}
-
-// LeasesOfHostInterface returns leases of the device of a host's interface, or of its lower interface, as foundLeases
-// would for the interface in the pod. It returns none if the interface does not exist or has no device.
-func (c *Call) LeasesOfHostInterface(name string) ([]journal.DeviceLease, error) {
-	finder := discovery.Finder{Sys: c.Finder.Sys, Interfaces: onHost{c.Finder.Interfaces}}
-	device, err := finder.Find(discovery.Target{Netns: "host", IfName: name, FollowLower: true})
-	if err != nil {
-		return nil, err
-	}
-	return leasesOf(c.Finder.Sys, nil, device, device.Info)
-}
-
-func leasesOf(sys *sysfs.FS, ids []config.NamedID, device *discovery.Device, info *devinfo.Info) ([]journal.DeviceLease, error) {
-	mode, name := journal.Exclusive, discovery.Identity(info)
-	named := slices.ContainsFunc(ids, func(id config.NamedID) bool { return strings.EqualFold(id.ID, name) })
-	if device.Shared || device.MaybeShared && !named {
-		mode = journal.Shared
-	}
-	if device.SF != "" && (info == nil || info.Type != devinfo.TypeVDPA) {
-		name = device.SF
-	}
-	return journal.LeasesOf(sys, mode, name)
 }
 
 // heldError adds the pod that asked for the device, and the remedy, to the error of a refused lease.

@@ -21,18 +21,16 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// Plugin is the plugin on one node. From its [cleanup.Cleaner] it has the node's settings (Node), the journal, sysfs (Sys)
-// and the log, and what ends an attachment: Removal, Stale, Collect.
+// Plugin is the plugin on one node. From its [cleanup.Cleaner] it has the node's settings (Node), the journal, the Finder
+// of devices and the log, and what ends an attachment: Removal, Stale, Collect.
 type Plugin struct {
 	*cleanup.Cleaner
-	NodeError  error // error from reading the settings; Node has the defaults then
-	SysfsError error // error from opening sysfs; Finder is empty then
-
-	Finder discovery.Finder
-	Infos  *store.Dir  // the device-info files
-	Specs  *store.Dir  // the CDI specs
-	Nodes  grant.Nodes // the device nodes; nil = those below /dev
-	Stdout io.Writer
+	NodeError  error       // error from reading the settings; Node has the defaults then
+	SysfsError error       // error from opening sysfs; Finder is empty then
+	Infos      *store.Dir  // the device-info files
+	Specs      *store.Dir  // the CDI specs
+	Nodes      grant.Nodes // the device nodes; nil = those below /dev
+	Stdout     io.Writer
 
 	cniVersion string // cniVersion of the configuration; "" before it is parsed
 }
@@ -40,8 +38,7 @@ type Plugin struct {
 // New returns a plugin for the node's settings. It opens and creates nothing.
 func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
 	return &Plugin{
-		Cleaner: cleanup.New(node, finder.Sys, bootID, log),
-		Finder:  finder,
+		Cleaner: cleanup.New(node, finder, bootID, log),
 		Infos:   store.Open(node.DeviceInfoDir),
 		Specs:   store.Open(node.CDIDir),
 		Stdout:  stdout,
@@ -133,6 +130,20 @@ func (c *Call) strict() error {
 		return failure.New(failure.Config, err, journal.OwnRemedy)
 	}
 	return nil
+}
+
+// Refusal returns why ADD refuses the configuration or CNI_ARGS on any node, or nil. Runtimes may leave CNI_ARGS, with the
+// values of placeholders, out of a DEL.
+func (c *Call) Refusal() error {
+	if len(c.Config.Problems) > 0 {
+		return c.Config.Problems[0]
+	}
+	_, vetted := attachment.Vet(c.Config)
+	var declared error
+	if c.Args.CNIArgs != "" {
+		_, _, declared = c.Attachment.Declared(c.Config)
+	}
+	return cmp.Or(c.argsError, vetted, declared)
 }
 
 // lenient logs the same problems as warnings, for DEL and GC.

@@ -15,19 +15,19 @@ import (
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Cleaner ends attachments of one node.
 type Cleaner struct {
 	Node    config.Node
 	Journal *journal.Journal
-	Sys     *sysfs.FS // nil = unknown
-	BootID  string    // "" = unknown
+	Finder  discovery.Finder // of the devices that configurations name; without Sys = unknown
+	BootID  string           // "" = unknown
 	Log     *slog.Logger
 
 	CNIPath string // directories of the delegates, separated by colons
@@ -36,8 +36,8 @@ type Cleaner struct {
 }
 
 // New returns a cleaner for a node's settings. It opens and creates nothing.
-func New(node config.Node, sys *sysfs.FS, bootID string, log *slog.Logger) *Cleaner {
-	return &Cleaner{Node: node, Journal: journal.Open(node.StateDir, bootID), Sys: sys, BootID: bootID, Log: log}
+func New(node config.Node, finder discovery.Finder, bootID string, log *slog.Logger) *Cleaner {
+	return &Cleaner{Node: node, Journal: journal.Open(node.StateDir, bootID), Finder: finder, BootID: bootID, Log: log}
 }
 
 // Stale reports whether an attachment can no longer be in use. It returns false if that is unknown or e is nil.

@@ -8,18 +8,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
 
 	"devinfo-cni.io/pkg/core/cniexec"
-	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 const delegateLimit = 4 * time.Minute // time for one delegate; kubelets and runtimes give up sooner
@@ -67,7 +64,7 @@ func (r *Removal) delDelegates() (errs []error) {
 		return nil
 	// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
 	// Otherwise another pod got the device after the namespace had ended or a DEL was killed.
-	case errors.As(err, &held) && held.Holder.Netns == "":
+	case errors.As(err, &held) && held.Holder.Netns == "" && netns != "":
 		r.Log.Warn("running the delegates' DEL without a network namespace", "error", err)
 		netns = ""
 	}
@@ -89,21 +86,24 @@ func (r *Removal) delDelegates() (errs []error) {
 	return errs
 }
 
-// heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has a device that AskedLeases
-// finds.
+// heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has a device of
+// the entry or, without one in the journal, a device that the configuration names.
 func (r *Removal) heldByAnother() error {
-	if r.Sys == nil {
-		return nil
+	leases := r.Entry.Leases
+	if r.Entry.Locked() == nil { // not recorded
+		if r.Finder.Sys == nil {
+			return nil
+		}
+		var err error
+		if leases, err = r.AskedLeases(r.Entry); err != nil {
+			return err
+		}
 	}
-	asked, _, err := AskedLeases(r.Sys, r.Entry.Requested.DeviceIDs, r.Delegates, r.Entry.CapabilityArgs)
-	if err != nil {
-		return err
-	}
-	err = r.Journal.Free(&journal.Entry{Key: r.Entry.Key, Netns: r.Netns, Pod: r.Entry.Pod, Leases: asked})
+	err := r.Journal.Free(&journal.Entry{Key: r.Entry.Key, Netns: r.Netns, Pod: r.Entry.Pod, Leases: leases})
 	if errors.As(err, new(*journal.HeldError)) {
 		return err
 	}
-	for _, l := range asked {
+	for _, l := range leases {
 		if l.Mode != journal.Exclusive { // a PF may have hundreds of holders, whose entries DEL need not read
 			continue
 		}
@@ -125,46 +125,4 @@ func cannotExecute(err error) bool {
 	ran, ok := errors.AsType[*cniexec.Error](err)
 	return ok && ran.NotRun() &&
 		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
-}
-
-// AskedLeases returns leases of the devices that the network's and the delegates' configurations name, and the keys that
-// name a device by an interface. runtime is the runtimeConfig for the delegates. ADD takes the leases before the delegates
-// run, because sriov-cni changes a VF before devinfo can find it. The leases are exclusive, because a pod does not share a
-// device that it gets by deviceID.
-func AskedLeases(sys *sysfs.FS, ids []config.NamedID, delegates []json.RawMessage, runtime map[string]json.RawMessage) (list []journal.DeviceLease, interfaces []config.DeviceKey, err error) {
-	var names []string
-	for _, id := range ids {
-		names = append(names, id.ID)
-	}
-	for n, raw := range delegates {
-		devices, _ := config.DelegateDevices(fmt.Sprintf("delegates[%d]", n), raw, runtime) // ADD has refused problems
-		for _, d := range devices {
-			switch d.As {
-			case config.AsID:
-				names = append(names, d.Value)
-			case config.AsKernelPath:
-				name, ok, err := sys.DeviceAt(d.Value)
-				if err == nil && !ok {
-					err = d.Problem("the directory of a device below /sys/devices")
-				}
-				if err != nil {
-					return nil, nil, err
-				}
-				names = append(names, name)
-			default:
-				interfaces = append(interfaces, d)
-			}
-		}
-	}
-	for n, name := range names {
-		if slices.Contains(names[:n], name) {
-			continue
-		}
-		more, err := journal.LeasesOf(sys, journal.Exclusive, name)
-		if err != nil {
-			return nil, nil, err
-		}
-		list = journal.MergeLeases(list, more...)
-	}
-	return list, interfaces, nil
 }

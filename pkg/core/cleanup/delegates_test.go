@@ -14,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -33,7 +34,7 @@ func newNode(t *testing.T, vfs int) *node {
 	n := &node{t: t, netns: filepath.Join(dir, "netns")}
 	difftest.Must(t, os.WriteFile(filepath.Join(dir, "delegate"), []byte("#!/bin/sh\ncat >/dev/null\necho \"$CNI_NETNS\" >"+n.netns+"\n"), 0o755))
 	settings := config.Node{StateDir: filepath.Join(dir, "state"), DeviceInfoDir: filepath.Join(dir, "infos"), CDIDir: filepath.Join(dir, "cdi")}
-	n.Cleaner = cleanup.New(settings, sysfs.New(capturetest.ManyVFs(vfs).Sys()), "boot", slog.New(slog.DiscardHandler))
+	n.Cleaner = cleanup.New(settings, discovery.Finder{Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys())}, "boot", slog.New(slog.DiscardHandler))
 	n.Journal.NetnsGone = func(string) (bool, error) { return false, nil }
 	n.CNIPath = dir
 	return n
@@ -42,7 +43,7 @@ func newNode(t *testing.T, vfs int) *node {
 // add records the attachment of a VF, which a delegate gets by deviceID.
 func (n *node) add(container, pod string, vf int, at time.Time) *journal.Entry {
 	n.t.Helper()
-	leases, err := journal.LeasesOf(n.Sys, journal.Exclusive, capturetest.VF(vf))
+	leases, err := journal.LeasesOf(n.Finder.Sys, journal.Exclusive, capturetest.VF(vf))
 	difftest.Must(n.t, err)
 	e := &journal.Entry{
 		Key: journal.Key{Network: "net", ContainerID: container, IfName: "net1"}, Netns: "/run/netns/" + container, Time: at, Pod: pod, Leases: leases,

@@ -2,11 +2,8 @@ package delegate
 
 import (
 	"bytes"
-	"net"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/core/cleanup"
-	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
@@ -24,7 +21,7 @@ func (d *Delegates) run(a *plugin.Addition) error {
 	}
 	e := a.NewEntry(known)
 	e.Delegates, e.CapabilityArgs, e.PrevResult = a.Config.DelegateConfigs(), capabilityArgs(a.Call), a.Config.PrevResult
-	if e.Leases, err = askedLeases(a, e); err != nil {
+	if e.Leases, err = a.AskedLeases(e); err != nil {
 		return err
 	}
 	if err := a.Record(e); err != nil {
@@ -99,32 +96,4 @@ func reread(a *plugin.Addition, written *devinfo.Info) error {
 		f.External, f.Own, f.Original = now, nil, text
 	}
 	return err
-}
-
-// askedLeases returns leases of all devices that the delegates of an entry will take by a name in their configurations.
-func askedLeases(a *plugin.Addition, e *journal.Entry) ([]journal.DeviceLease, error) {
-	list, keys, err := cleanup.AskedLeases(a.Sys, a.Config.DeviceIDs, e.Delegates, e.CapabilityArgs)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range keys {
-		names := []string{key.Value}
-		if key.As == config.AsMAC {
-			mac, invalid := net.ParseMAC(key.Value) // host-device parses it the same way
-			if invalid != nil {
-				continue
-			}
-			if names, err = a.Finder.Interfaces.WithMAC(mac); err != nil {
-				return nil, err
-			}
-		}
-		for _, name := range names { // several may have one MAC address
-			more, err := a.LeasesOfHostInterface(name)
-			if err != nil {
-				return nil, err
-			}
-			list = journal.MergeLeases(list, more...)
-		}
-	}
-	return list, nil
 }

@@ -137,8 +137,8 @@ func (n node) ask(t *testing.T, text string) (a asking, ok bool) {
 		return a, false
 	}
 	c := &plugin.Call{Plugin: n.plugin, Config: cfg}
-	e := &journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, CNIVersion: "1.0.0", Delegates: cfg.DelegateConfigs(), CapabilityArgs: cfg.Runtime}
-	if a.leases, err = askedLeases(&plugin.Addition{Call: c}, e); err != nil {
+	e := &journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, CNIVersion: "1.0.0", Delegates: cfg.DelegateConfigs(), CapabilityArgs: cfg.Runtime, Requested: journal.Requested{DeviceIDs: cfg.DeviceIDs}}
+	if a.leases, err = c.AskedLeases(e); err != nil {
 		difftest.As[*config.Problem](t, err)
 		return a, false
 	}

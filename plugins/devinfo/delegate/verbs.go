@@ -32,7 +32,12 @@ func (d *Delegates) check(c *plugin.Call) error {
 func reconstruct(c *plugin.Call, e *journal.Entry) {
 	able := *c.Config
 	able.Delegates = nil
-	for n, delegate := range c.Config.Delegates { // ADD refuses delegates that cannot run, so they have not run
+	delegates := c.Config.Delegates
+	if err := c.Refusal(); err != nil && len(delegates) > 0 { // so they have not run
+		c.Log.Warn("not running the delegates' DEL", "error", err)
+		delegates = nil
+	}
+	for n, delegate := range delegates { // ADD refuses delegates that cannot run, so they have not run
 		if err := runnable(c, n); err != nil {
 			c.Log.Warn("not running a delegate's DEL", "error", err)
 		} else {
