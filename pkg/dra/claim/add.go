@@ -21,7 +21,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // before any plugin has run, so no DEL is needed
 		for _, n := range indexes {
 			if err := s.releaseLeases(c.record, &c.record.Attachments[n]); err != nil {
-				s.Log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
+				s.log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
 			}
 		}
 		s.metrics.exec("ADD", 0, err)
@@ -48,8 +48,8 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
-			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.BootID, Args: cniArgs(sb.Sandbox, c.ref.Name),
-			InfoFile: filepath.Join(s.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
+			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.table.bootID, Args: cniArgs(sb.Sandbox, c.ref.Name),
+			InfoFile: filepath.Join(s.infoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
 		}
 	}
 	if err := s.records.put(c, record, "adding"); err != nil {
@@ -138,7 +138,7 @@ func (s *steps) recordAdd(c *claim, r result, sb *sandbox) error {
 func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.wrap(at, err)
-	s.Log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
+	s.log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
 	s.notices.send(sb.Pod, NoticeFailed, err.Error())
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -155,11 +156,6 @@ func withheldDevices(record *state.Claim) (devices []string) {
 	return devices
 }
 
-func podOf(at *state.Attachment) state.Pod {
-	namespace, name := at.Args.Name()
-	return state.Pod{Namespace: namespace, Name: name, UID: at.Args.UID()}
-}
-
 // isAllocated reports whether the record has exactly the devices of this driver that are allocated to the claim.
 func isAllocated(record *state.Claim, now *resourceapi.ResourceClaim, driver string) bool {
 	if now.Status.Allocation == nil {
@@ -237,7 +233,7 @@ func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	}
 	r.table.mu.Lock()
 	defer r.table.mu.Unlock()
-	if rdmaVariable(c.record.Attachments) != rdmaVariable(record.Attachments) {
+	if network.RDMAVariable(c.record.Attachments) != network.RDMAVariable(record.Attachments) {
 		r.table.wakePod(c.pod) // the gates of the pod's other claims list its RDMA devices too
 	}
 	if record.Pod != c.record.Pod {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
@@ -52,7 +53,7 @@ func delOrder(record *state.Claim, indexes []int) (order []int) {
 func (s *steps) detach(uid string, at *state.Attachment) error {
 	netns, gone := at.Netns, ""
 	switch {
-	case at.BootID != s.BootID: // the path may belong to another namespace now, and the reboot has reset the devices
+	case at.BootID != s.table.bootID: // the path may belong to another namespace now, and the reboot has reset the devices
 		netns = ""
 	case isGone(s.table.netns, at.Netns):
 		netns, gone = "", at.Netns
@@ -73,7 +74,7 @@ func (s *steps) recordDel(c *claim, r result) {
 	case r.err != nil:
 		at.Tries, at.DelError = at.Tries+1, r.err.Error()
 		err := c.wrap(at, r.err)
-		s.Log.Error("cannot detach a pod; retrying", "pod", podOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		s.log.Error("cannot detach a pod; retrying", "pod", network.PodOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		s.backOff(c, r.n, at, err)
 		s.records.putOrRetry(c, record, "not deleted")
 		return
@@ -88,13 +89,13 @@ func (s *steps) recordDel(c *claim, r result) {
 
 // backOff starts the back-off of an attachment after a failed DEL or restore. err may be nil; see [retry].
 func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
-	what, limit := "DEL", s.Retries.DelMaxFailures
+	what, limit := "DEL", s.retries.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring the device", restoreTries
 	}
 	// Each pause is twice as long as the one before, and all tries together take DelMinRetryTime.
 	n := max(1, min(at.Tries, limit-1))
-	first := float64(s.Retries.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
+	first := float64(s.retries.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
 	pause := time.Duration(first * math.Exp2(float64(n-1)))
 	if err != nil {
 		err = fmt.Errorf("%w; %s is retried in %v; after %d failures (%d so far) it is given up, if the network namespace no longer exists",
@@ -125,12 +126,12 @@ func (s *steps) restore(c *claim, indexes []int) {
 		at := &record.Attachments[n]
 		different, err := s.node.Restore(record, at)
 		if different != "" {
-			s.notices.send(podOf(at), NoticeDiffers, fmt.Sprintf("claim %s, request %s: %s", c.name(), at.Request, different))
+			s.notices.send(network.PodOf(at), NoticeDiffers, fmt.Sprintf("claim %s, request %s: %s", c.name(), at.Request, different))
 		}
 		if err == nil {
 			err = s.releaseLeases(record, at)
 		}
-		s.Reached("restored")
+		s.reached("restored")
 		if err == nil {
 			at.Reset(at.Error)
 			s.table.do(func() { delete(c.delBackOff, n) })
@@ -145,7 +146,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 			continue
 		}
 		at.DelError = err.Error()
-		s.Log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		s.log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
 		s.backOff(c, n, at, c.wrap(at, err))
 	}
 	s.records.putOrRetry(c, record, "restored or not")

@@ -145,13 +145,19 @@ func New(o Options) (*Engine, error) {
 	e.metrics = newMetrics(o.Metrics, e.Census)
 	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, func(t time.Duration) { e.metrics.held.Add(t.Seconds()) })
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
-	e.reports = &reports{o, t, workqueue.NewTypedRateLimitingQueue(limits)}
+	e.reports = &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)}
 	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
-	e.gate = &gate{Options: o, table: t, kind: kind, specs: store.Open(o.CDIDir), node: e.Node}
+	e.gate = &gate{table: t, node: e.Node, Gate: network.Gate{
+		Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,
+	}}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
-	e.steps = &steps{o, t, e.records, e.gate, e.reports, e.notices, e.metrics, e.Node, network.Runner{
-		CacheDir: o.CacheDir, CNIBinDirs: o.CNIBinDirs, HostRoot: o.HostRoot, Node: e.Node, Exec: o.Exec, Reached: o.Reached, Log: o.Log,
-	}, func(string) {}}
+	e.steps = &steps{
+		table: t, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
+		networks: network.Runner{
+			CacheDir: o.CacheDir, CNIBinDirs: o.CNIBinDirs, HostRoot: o.HostRoot, Node: e.Node, Exec: o.Exec, Reached: o.Reached, Log: o.Log,
+		},
+		infoDir: o.DeviceInfoDir, retries: o.Retries, opened: func(string) {}, reached: o.Reached, log: o.Log,
+	}
 	e.worker = &worker{table: t, steps: e.steps, used: map[lane]int{}, waiting: map[lane][]*claim{}}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -168,7 +174,7 @@ func (e *Engine) SetOpened(opened func(device string)) { e.steps.opened = opened
 
 // Ready returns an error if a claim could not be prepared, because a directory for its files is not writable or is full.
 func (e *Engine) Ready() error {
-	err := cmp.Or(e.records.files.Writable(), e.gate.specs.Writable())
+	err := cmp.Or(e.records.files.Writable(), e.gate.Specs.Writable())
 	if j := e.Devices.Journal; err == nil && j != nil {
 		err = j.Writable()
 	}

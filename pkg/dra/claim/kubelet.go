@@ -66,7 +66,7 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	for n := range record.Attachments {
-		devices = append(devices, e.gate.device(record, &record.Attachments[n]))
+		devices = append(devices, e.gate.Device(record, &record.Attachments[n]))
 	}
 	return devices, nil
 }

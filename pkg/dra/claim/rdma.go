@@ -1,20 +1,15 @@
 package claim
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"maps"
-	"slices"
-	"strings"
 
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/pkg/dra/claim/network"
 )
 
 // rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod: the RDMA devices of all its claims, sorted by
@@ -24,26 +19,7 @@ func (t *table) rdmaVariable(pod state.Pod) string {
 	for _, c := range t.claimsOf(pod) {
 		all = append(all, c.record.Attachments...)
 	}
-	return rdmaVariable(all)
-}
-
-func rdmaVariable(all []state.Attachment) string {
-	attached, bare := map[string]*devinfo.Info{}, []*devinfo.Info(nil)
-	for _, at := range all {
-		info, err := devinfo.Parse(at.Info)
-		switch {
-		case err != nil: // the device information is missing, or has another major version
-		case at.Bare():
-			bare = append(bare, info)
-		case at.Phase == state.Added:
-			attached[at.IfName] = info
-		}
-	}
-	var infos []*devinfo.Info
-	for _, name := range slices.SortedFunc(maps.Keys(attached), sysfs.ByNumber) {
-		infos = append(infos, attached[name])
-	}
-	return cdispec.RDMADevices(append(infos, bare...))
+	return network.RDMAVariable(all)
 }
 
 // writeSpec writes the CDI spec of a gate, with the pod's RDMA devices. It first updates the specs of the pod's other
@@ -68,8 +44,8 @@ func (g *gate) writeSpec(c *claim, file string, spec *specs.Spec) error {
 		}
 		of.rdma = &rdma
 	}
-	setRDMA(spec, rdma)
-	return g.specs.Write(file, cdispec.Encode(spec))
+	network.SetRDMA(spec, rdma)
+	return g.Specs.Write(file, cdispec.Encode(spec))
 }
 
 // updateRDMA sets DEVINFO_RDMA_DEVICES in the open gates of a claim, except in file.
@@ -77,45 +53,27 @@ func (g *gate) updateRDMA(c *claim, except, rdma string) error {
 	var record *state.Claim
 	g.table.do(func() { record = c.record })
 	for n := range record.Attachments {
-		file := g.file(record, &record.Attachments[n])
+		file := g.File(record, &record.Attachments[n])
 		if file == except {
 			continue
 		}
-		text, err := g.specs.Read(file)
+		text, err := g.Specs.Read(file)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue // the gate is closed
 		case err != nil:
 			return err
-		case hasRDMA(text, rdma):
+		case network.HasRDMA(text, rdma):
 			continue
 		}
 		var old specs.Spec
 		if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
 			continue // the worker of its claim opens it again
 		}
-		setRDMA(&old, rdma)
-		if err := g.specs.Write(file, cdispec.Encode(&old)); err != nil {
+		network.SetRDMA(&old, rdma)
+		if err := g.Specs.Write(file, cdispec.Encode(&old)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// setRDMA sets DEVINFO_RDMA_DEVICES in a spec of one device to rdma; "" removes it.
-func setRDMA(spec *specs.Spec, rdma string) {
-	edits := &spec.Devices[0].ContainerEdits
-	edits.Env = slices.DeleteFunc(edits.Env, func(env string) bool { return strings.HasPrefix(env, cdispec.RDMAVariable+"=") })
-	if rdma != "" {
-		edits.Env = append(edits.Env, rdma)
-	}
-}
-
-// hasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does, or does not set it if rdma is "".
-func hasRDMA(spec []byte, rdma string) bool {
-	if rdma == "" {
-		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))
-	}
-	quoted, _ := json.Marshal(rdma)
-	return bytes.Contains(spec, quoted)
 }

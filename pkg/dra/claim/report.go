@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -21,9 +22,11 @@ import (
 
 // reports writes the status of claims to the API server, at most four at a time.
 type reports struct {
-	Options
-	table *table
-	queue workqueue.TypedRateLimitingInterface[string] // claims whose status may have to be written
+	driver string
+	write  func(context.Context, status.Report) error // see Options.Status
+	log    *slog.Logger
+	table  *table
+	queue  workqueue.TypedRateLimitingInterface[string] // claims whose status may have to be written
 }
 
 // run writes the status of queued claims until ctx ends. Each claim has its own back-off.
@@ -58,10 +61,10 @@ func (r *reports) send(ctx context.Context, uid string) {
 	if len(devices) > 0 {
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		err := r.Status(limited, status.Report{Driver: r.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+		err := r.write(limited, status.Report{Driver: r.driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
 		retry := status.Retry(err)
 		if err != nil {
-			r.Log.Warn("cannot write the status of a claim", "claim", c.ref, "retry", retry, "error", err)
+			r.log.Warn("cannot write the status of a claim", "claim", c.ref, "retry", retry, "error", err)
 		}
 		if retry {
 			r.queue.AddRateLimited(uid)
@@ -79,7 +82,7 @@ func (r *reports) send(ctx context.Context, uid string) {
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for _, at := range c.record.Attachments {
-		d := metadata.Device{Driver: r.Driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: devices.Shown(&at)}
+		d := metadata.Device{Driver: r.driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: devices.Shown(&at)}
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
 			list = append(list, d.Attached(at.Result, devices.MetadataOf(&at).NetworkData)) // steps.metadata has logged the warnings

@@ -3,6 +3,7 @@ package claim
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,6 @@ import (
 
 // steps executes the steps that [plan.Next] returns. Their results are on record when execute returns.
 type steps struct {
-	Options
 	table    *table
 	records  *records
 	gate     *gate
@@ -24,7 +24,12 @@ type steps struct {
 	metrics  *metrics
 	node     *devices.Node
 	networks network.Runner
-	opened   func(device string) // see [Engine.SetOpened]
+
+	infoDir string // see Dirs.DeviceInfoDir
+	retries Retries
+	opened  func(device string) // see [Engine.SetOpened]
+	reached func(name string)
+	log     *slog.Logger
 }
 
 func (s *steps) execute(c *claim, next plan.Step, sb *sandbox) error {
@@ -130,7 +135,7 @@ func (s *steps) forget(c *claim) error {
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
-	s.Reached("forgotten")
+	s.reached("forgotten")
 	s.records.drop(c, left)
 	return nil
 }

@@ -96,7 +96,7 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g plan.Goal, due bool) p
 	if at.Phase == state.Prepared {
 		return plan.AttachmentView{Bare: at.Bare()}
 	}
-	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.steps.DelMaxFailures
+	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.steps.retries.DelMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
@@ -165,13 +165,13 @@ func (w *worker) end(c *claim, s plan.Step, g plan.Goal, lanes []lane, err error
 	switch {
 	case s.Do == plan.DoDel || s.Do == plan.DoDelAgain || s.Do == plan.DoRestore || c.removed: // these steps have their own back-off
 	case err != nil && now != g: // the goal has changed, so the failure does not concern the new goal
-		w.steps.Log.Warn("step failed, and is no longer needed", "step", s.Do, "claim", c.ref, "error", err)
+		w.steps.log.Warn("step failed, and is no longer needed", "step", s.Do, "claim", c.ref, "error", err)
 	case err == nil && s.Do == c.failure.step:
 		c.failure = retry{}
 		w.table.backOff.Forget(c.uid())
 	case err != nil:
 		c.failure = retry{s.Do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
-		w.steps.Log.Error("step failed; retrying", "step", s.Do, "claim", c.ref, "error", err)
+		w.steps.log.Error("step failed; retrying", "step", s.Do, "claim", c.ref, "error", err)
 		w.table.wakePod(c.pod) // claims that come later no longer wait for this one
 	}
 	w.table.notifyWaiters()

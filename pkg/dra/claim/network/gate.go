@@ -1,0 +1,191 @@
+package network
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/host/store"
+)
+
+// Gate writes the CDI specs of attachments. A gate is a CDI device whose name the kubelet gets in Prepare.
+type Gate struct {
+	Kind      string     // kind of the CDI devices
+	Specs     *store.Dir // of the container runtime
+	Hook      string     // path of cni-dra-gate on the host; the program keeps containers of other sandboxes out
+	HostRoot  string
+	Unexposed func(root, dir string) error // normally [store.UnexposedBelow]
+
+	Node    *devices.Node
+	Reached func(name string)
+	Log     *slog.Logger
+}
+
+// userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
+const userNamespaceKey = "devinfo-cni.io/user-namespace"
+
+// GateName returns a name that is valid for CDI devices and files: it contains only letters, digits, '-' and '_'.
+func GateName(uid string, at *state.Attachment) string {
+	name := uid + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
+	switch {
+	case at.Bare():
+		name += "_" + at.Device
+	case at.Index > 0:
+		name += "_" + strconv.Itoa(at.Index)
+	}
+	return name
+}
+
+// requestOf returns what names a device without a network in the variables of containers.
+func requestOf(record *state.Claim, at *state.Attachment) *cdispec.Request {
+	return &cdispec.Request{
+		Claim: cmp.Or(record.PodClaim, record.Name), Name: resourceclaim.BaseRequestRef(at.Request), Number: at.Index, Device: at.Device,
+	}
+}
+
+func (g *Gate) File(record *state.Claim, at *state.Attachment) string {
+	return cdispec.FileName(g.Kind, GateName(record.UID, at))
+}
+
+// Spec returns the CDI spec of a gate, except for DEVINFO_RDMA_DEVICES: see [SetRDMA]. userns says that the pod has its own
+// user namespace.
+func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*specs.Spec, error) {
+	edits := cdispec.Device{Kind: g.Kind, Name: GateName(record.UID, at), IfName: at.IfName}
+	log := g.Log.With("claim", record.Namespace+"/"+record.Name, "request", at.Request)
+	if at.Bare() {
+		edits.Request = requestOf(record, at)
+	} else if at.Info != nil {
+		edits.InfoFile = g.mountableInfoFile(log, at)
+	}
+	info, err := g.infoOf(at)
+	if err != nil {
+		return nil, err
+	}
+	given, err := g.Node.Grant(record, at, info)
+	if err != nil {
+		return nil, err
+	}
+	if userns {
+		given.InUserNamespace()
+	}
+	for _, r := range given.Refusals {
+		log.Warn("device withheld from containers", "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
+	}
+	edits.Info, edits.Nodes, edits.Mounts = info, given.Nodes, given.Mounts
+	spec, err := edits.Spec()
+	if err != nil {
+		return nil, err
+	}
+	if userns {
+		spec.Devices[0].Annotations = map[string]string{userNamespaceKey: "true"}
+	}
+	g.addHook(record, at, spec)
+	spec.Version, err = specs.MinimumRequiredVersion(spec)
+	return spec, err
+}
+
+// addHook adds a hook that fails containers for which the gate was not opened, such as those of another pod, or of the
+// pod's next sandbox. The hook needs neither the driver nor its NRI connection.
+func (g *Gate) addHook(record *state.Claim, at *state.Attachment, spec *specs.Spec) {
+	pod, ifName := record.Pod, ""
+	if !at.Bare() {
+		pod, ifName = PodOf(at), " ("+at.IfName+")"
+	}
+	what := fmt.Sprintf("claim %s/%s, request %s, is held by pod %s/%s%s", record.Namespace, record.Name, at.Request, pod.Namespace, pod.Name, ifName)
+	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
+		HookName: "createRuntime", Path: g.Hook, Args: []string{filepath.Base(g.Hook), admitted(record, at), what},
+		Timeout: new(10), // seconds; the hook takes milliseconds
+	}}
+}
+
+// admitted returns the argument of cni-dra-gate that names the containers for which the gate is open. A gate without
+// a network opens before the sandbox exists, and its pod may be on the host's network.
+func admitted(record *state.Claim, at *state.Attachment) string {
+	if at.Bare() {
+		return "pod/" + record.Pod.UID
+	}
+	return at.Netns
+}
+
+// mountableInfoFile returns the path of the device-info file, or "" if a user other than root could replace it
+// before the runtime mounts it.
+func (g *Gate) mountableInfoFile(log *slog.Logger, at *state.Attachment) string {
+	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
+		log.Warn("device-info file withheld from containers", "file", at.InfoFile, "reason", err,
+			"remedy", "chown each directory on the path to root and set its mode to 0755")
+		return ""
+	}
+	return at.InfoFile
+}
+
+// infoOf returns the device information of an attachment, or nil if it has none or one of another major version.
+func (g *Gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
+	switch {
+	case at.Bare():
+		return g.Node.Describe(at), nil
+	case at.Info == nil:
+		return nil, nil
+	}
+	info, err := devinfo.Parse(at.Info)
+	if errors.As(err, new(*devinfo.VersionError)) {
+		return nil, nil
+	}
+	return info, err
+}
+
+// IsOpen reports whether the spec of a gate admits its pod, and whether it is current too. Another program may have removed
+// it. A spec from before the sandbox was known may list device nodes that the pod cannot open: isFor says whether a spec
+// for a pod with or without its own user namespace will do. A spec of an earlier driver may lack the hook or the variables
+// of a request, and the claim may have changed its pod. Each spec must set rdma, because the last of several specs sets the
+// variable for the container; the claim that changes it updates all open gates before it opens its own, so that no sandbox
+// waits for that.
+func (g *Gate) IsOpen(record *state.Claim, at *state.Attachment, rdma string, isFor func(userns bool) bool) (open, current bool) {
+	spec, err := g.Specs.Read(g.File(record, at))
+	if err != nil {
+		open = !errors.Is(err, fs.ErrNotExist)
+		return open, open
+	}
+	hook, _ := json.Marshal(g.Hook)
+	its, _ := json.Marshal(admitted(record, at))
+	open = isFor(bytes.Contains(spec, []byte(userNamespaceKey))) && bytes.Contains(spec, hook) && bytes.Contains(spec, its)
+	named := !at.Bare() || bytes.Contains(spec, []byte("="+at.Device+`"`))
+	return open, open && named && HasRDMA(spec, rdma)
+}
+
+// Device returns an attachment as the kubelet and the pod's metadata show it.
+func (g *Gate) Device(record *state.Claim, at *state.Attachment) kubeletplugin.Device {
+	d := kubeletplugin.Device{
+		Requests: []string{at.Request}, PoolName: at.Pool, DeviceName: at.Device, ShareID: (*types.UID)(at.ShareID),
+		CDIDeviceIDs: []string{cdispec.Qualified(g.Kind, GateName(record.UID, at))},
+	}
+	switch {
+	case at.Metadata != nil:
+		recorded := devices.MetadataOf(at)
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: recorded.Attributes, NetworkData: recorded.NetworkData}
+	case at.NodeDevice != nil:
+		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.Node.Attributes(at, nil)}
+	}
+	return d
+}
+
+// PodOf returns the pod of an attachment.
+func PodOf(at *state.Attachment) state.Pod {
+	namespace, name := at.Args.Name()
+	return state.Pod{Namespace: namespace, Name: name, UID: at.Args.UID()}
+}
