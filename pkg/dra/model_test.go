@@ -29,6 +29,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
@@ -71,7 +72,9 @@ type model struct {
 	random *rand.Rand     // guarded by mu
 
 	mu            sync.Mutex
-	running       *dra.Agent // nil = the driver is stopped
+	running       *dra.Agent     // nil = the driver is stopped
+	started       time.Time      // when it was started
+	held          [][2]time.Time // begin and end of requests of the runtime in the last 10 s
 	live          map[string]*api.PodSandbox
 	holding       map[string]string // by sandbox: device that its containers use
 	allocated     map[string]bool   // ports that the scheduler has allocated
@@ -102,7 +105,7 @@ var recorded = os.Getenv("MODEL_RECORD")
 func runModel(t *testing.T, seed uint64) {
 	r := dratest.NewRig(t)
 	p := r.UsePlugins()
-	r.Options.Log, r.Options.Sweep, r.Options.DelMinRetryTime = slog.New(slog.DiscardHandler), 0, 0
+	r.Options.Log, r.Options.Sweep, r.Options.DelMinRetryTime, r.Options.Hold = slog.New(slog.DiscardHandler), 0, 0, 0
 	host := dratest.NewNode(t, "mlx5-switchdev")
 	reset := []string{"auto", "always"}[seed%2]
 	host.Text = withPorts(host.Text)
@@ -207,7 +210,7 @@ func (m *model) restart() {
 	}
 	agent := m.Start()
 	m.mu.Lock()
-	m.running = agent
+	m.running, m.started = agent, time.Now()
 	m.mu.Unlock()
 	m.synchronize()
 }
@@ -333,5 +336,26 @@ func (m *model) nri(f func(context.Context, *dra.Agent) error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	return f(ctx, agent)
+	began := time.Now()
+	err := f(ctx, agent)
+	m.expectWithinBudget(began)
+	return err
+}
+
+// expectWithinBudget checks a request of the runtime that has just ended: one waits for at most [claim.DefaultHold], and all
+// together, since the driver started, for at most 1 s in any 10 s.
+func (m *model) expectWithinBudget(began time.Time) {
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held = append(slices.DeleteFunc(m.held, func(h [2]time.Time) bool { return now.Sub(h[0]) > 10*time.Second }), [2]time.Time{began, now})
+	var sum time.Duration
+	for _, h := range m.held {
+		if h[0].After(m.started) {
+			sum += h[1].Sub(h[0])
+		}
+	}
+	if now.Sub(began) > claim.DefaultHold || sum > time.Second {
+		m.T.Errorf("the driver holds the runtime for %v, and for %v in 10 s", now.Sub(began), sum)
+	}
 }

@@ -194,6 +194,17 @@ func (m *model) runSandboxes(name, id string) *api.PodSandbox {
 // runContainers waits until the containers of the pod can be created, and runs them. The kubelet may restart
 // and prepare the claim again.
 func (m *model) runContainers(sb *api.PodSandbox, claim *resourceapi.ResourceClaim, device string, shares bool) {
+	m.call("a container of no claim", func(ctx context.Context, a *dra.Agent) error {
+		if _, _, err := a.CreateContainer(ctx, sb, nil); err != nil {
+			return err
+		}
+		for _, at := range m.Record(string(claim.UID)).Attachments {
+			if what := sb.Id + " " + at.IfName; !at.Late && !slices.Contains(m.Plugins.InterfaceNames(), what) {
+				m.T.Errorf("a container of no claim runs without %s", what)
+			}
+		}
+		return nil
+	})
 	gates := []string{sb.Uid[len("uid-"):] + "_x", sb.Uid[len("uid-"):] + "_y"}
 	for _, gate := range gates {
 		m.call("a container of "+gate, func(ctx context.Context, a *dra.Agent) error {
