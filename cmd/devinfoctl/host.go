@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"devinfo-cni.io/pkg/core/build"
@@ -14,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/capture"
-	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -68,18 +66,14 @@ func (t *tool) machine() (*host, error) {
 	}
 	kernel := link.NewKernel(sys.Files())
 	devices := func() (hostdev.Host, error) { return hostdev.Live(sys) }
-	h := &host{devices: devices, build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
+	return &host{devices: devices, build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
 		Settings:  settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: kernel, Eswitches: kernel},
 		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir()),
 		BootID:    bootID,
 		NetnsGone: link.NetnsGone,
-	})}
-	if filepath.Clean(settings.Sysfs) == "/sys" {
-		h.Sriovnet = crosscheck.Sriovnet
-	}
-	return h, nil
+	})}, nil
 }
 
 // asRoot adds a remedy to an error that root does not get: here, or for a capture the advice to capture the host as

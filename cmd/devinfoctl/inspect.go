@@ -22,9 +22,6 @@ network interface, or an RDMA device, which stands for its parent device. With -
 interface in that network namespace. For a macvlan, ipvlan or vlan interface inspect shows the
 device of the lower interface, as ADD does with the key followLower.
 
-Except in a capture, the source of a representor also names the one that sriovnet finds.
-OVN-Kubernetes, ovs-cni and the SR-IOV operators use sriovnet.
-
 Exits with 1 if ADD could not describe the device.`
 
 func inspectCommand(t *tool) *cobra.Command {
