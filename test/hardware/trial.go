@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"devinfo-cni.io/pkg/dra/devices/restore"
+)
+
+type outcome string
+
+const (
+	passedOutcome        outcome = "passed"
+	failedOutcome        outcome = "failed"
+	notApplicableOutcome outcome = "not applicable"
+)
+
+type result struct {
+	Function string  `json:"function"` // or several
+	Check    string  `json:"check"`
+	Outcome  outcome `json:"outcome"`
+	Why      string  `json:"why,omitempty"`
+	Facts    string  `json:"facts,omitempty"` // of the kernel, if the check failed
+	Time     string  `json:"time,omitempty"`  // of the ADD or the reset
+	Took     string  `json:"took,omitempty"`
+}
+
+// notApplicable is why a check does not apply to a function.
+type notApplicable string
+
+func (n notApplicable) Error() string { return string(n) }
+
+// stepLimit is the time limit of a check, without restoring.
+const stepLimit = 2 * time.Minute
+
+// try runs all checks on all targets. Whatever happens, the functions are restored at the end, or the record remains.
+func (n *node) try(ctx context.Context, targets []*target, only *regexp.Regexp, out io.Writer) (results []result, err error) {
+	r, err := n.begin(targets)
+	if err != nil {
+		return nil, err
+	}
+	say := func(t result) {
+		results = append(results, t)
+		line := fmt.Sprintf("  %-50s  %s", t.Check, t.Outcome)
+		if t.Why != "" {
+			line += ": " + t.Why
+		}
+		fmt.Fprintln(out, line)
+	}
+	exchanges := only.MatchString(framesBefore)
+	var frames map[string]bool
+	if exchanges {
+		frames = n.exchange(ctx, targets, framesBefore, say, nil)
+	}
+	broken := false
+	for k, t := range targets {
+		fmt.Fprintf(out, "%s  %s\n", t.PCI, t.describe())
+		for _, c := range checks {
+			if ctx.Err() == nil && !broken && only.MatchString(c.name) {
+				say(n.one(ctx, c, t, r.Functions[k], &broken))
+			}
+		}
+	}
+	if exchanges && !broken {
+		n.exchange(ctx, targets, "frames between two VFs, after", say, frames)
+	}
+	for k, t := range targets {
+		if left := n.asBefore(r.Functions[k], true); left != nil {
+			broken = true
+			say(result{Function: t.PCI, Check: "as before, at the end", Outcome: failedOutcome, Why: strings.Join(left, "; "), Facts: facts(t)})
+		}
+	}
+	if broken {
+		fmt.Fprintf(out, "A function is not as before. Run devinfo-try --restore; the record is %s.\n", n.recordFile())
+		return results, nil
+	}
+	return results, n.end()
+}
+
+// one runs a check, and brings the function back.
+func (n *node) one(ctx context.Context, c check, t *target, f function, broken *bool) (r result) {
+	began := time.Now()
+	var add time.Duration
+	r = result{Function: t.PCI, Check: c.name, Outcome: passedOutcome}
+	if err := c.needs(t); err != nil {
+		r.Outcome, r.Why = notApplicableOutcome, err.Error()
+		return r
+	}
+	err := n.stillFree(ctx, t)
+	if err == nil {
+		err = n.limited(ctx, c, t, &add)
+	}
+	if none, is := errors.AsType[notApplicable](err); is {
+		r.Outcome, r.Why, err = notApplicableOutcome, string(none), nil
+	} else if c.moves && err == nil {
+		err = n.cameBack(f)
+	}
+	if left := n.asBefore(f, true); left != nil {
+		*broken = true
+		err = errors.Join(err, fmt.Errorf("it is not as before: %s", strings.Join(left, "; ")))
+	}
+	if err != nil {
+		r.Outcome, r.Why, r.Facts = failedOutcome, strings.ReplaceAll(err.Error(), "\n", "; "), facts(t)
+	}
+	if r.Took = time.Since(began).Round(time.Millisecond).String(); add > 0 {
+		r.Time = add.Round(time.Millisecond).String()
+	}
+	return r
+}
+
+// limited runs a check until its time limit. A write to /sys may block in the kernel, so the check is then left behind.
+func (n *node) limited(ctx context.Context, c check, t *target, add *time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- c.run(ctx, n, t, add) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(stepLimit + 10*time.Second):
+		return fmt.Errorf("it has not ended after %s", stepLimit)
+	}
+}
+
+// stillFree asks again whether somebody uses the function.
+func (n *node) stillFree(ctx context.Context, t *target) error {
+	all, err := n.look(ctx)
+	if err != nil {
+		return err
+	}
+	for _, now := range all {
+		if now.PCI == t.PCI {
+			if now.why != "" {
+				return fmt.Errorf("somebody uses it now: %s", now.why)
+			}
+			return nil
+		}
+	}
+	return errors.New("the node has lost it")
+}
+
+// cameBack waits until the function is as before without help, except that a moved interface is down, and that the kernel
+// keeps its name from the pod if the pod's namespace was killed.
+func (n *node) cameBack(f function) error {
+	removePods()
+	var different []string
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		now, err := n.state(f.Ref)
+		want := f.State
+		now.Up, want.Up = false, false
+		if now.IfName == ifName {
+			now.IfName = want.IfName
+		}
+		different = want.unlike(now)
+		if err == nil && different == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(err, fmt.Errorf("it did not come back as it was: %s", strings.Join(different, "; ")))
+		}
+	}
+	now, err := n.custody.Look(f.Ref)
+	if errors.Is(err, restore.ErrNotOnNode) { // it has its name from the pod
+		return nil
+	}
+	if err == nil && f.Before.VF != nil && now.VF != nil {
+		if left := f.Before.VF.Unlike(*now.VF); left != nil {
+			err = fmt.Errorf("it did not come back as it was: %s", strings.Join(left, ", "))
+		}
+	}
+	return err
+}
+
+// facts are what the kernel says about a function, for a failed check.
+func facts(t *target) string {
+	dir := "/sys/bus/pci/devices/" + t.PCI
+	names, _ := os.ReadDir(dir)
+	var list []string
+	for _, name := range names {
+		list = append(list, name.Name())
+	}
+	driver, _ := os.Readlink(dir + "/driver")
+	return fmt.Sprintf("driver %s; /sys has %s", filepath.Base(driver), strings.Join(list, " "))
+}
