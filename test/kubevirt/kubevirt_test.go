@@ -108,3 +108,20 @@ func TestExampleHasInterfaceThatVirtControllerRequests(t *testing.T) {
 		t.Errorf("the interface is %s of %s, want %+v", name, networks[0].Multus.NetworkName, want)
 	}
 }
+
+// The page registers a binding plugin and uses it in a VM.
+func TestObjectsOfPageHaveTypesOfKubeVirt(t *testing.T) {
+	_, block, _ := strings.Cut(string(read(t, "../../docs/recipes/kubevirt.md")), "```yaml\napiVersion: kubevirt.io/v1\nkind: KubeVirt\n")
+	block, _, _ = strings.Cut("apiVersion: kubevirt.io/v1\nkind: KubeVirt\n"+block, "```")
+	first, second, _ := strings.Cut(block, "\n---\n")
+	var kv v1.KubeVirt
+	var vm v1.VirtualMachine
+	must(t, yaml.UnmarshalStrict([]byte(first), &kv))
+	must(t, yaml.UnmarshalStrict([]byte(second), &vm))
+	spec := vm.Spec.Template.Spec
+	if i := spec.Domain.Devices.Interfaces[0]; i.Name != spec.Networks[0].Name || i.Binding == nil {
+		t.Errorf("the VM has the interface %+v", i)
+	} else if plugin := kv.Spec.Configuration.NetworkConfiguration.Binding[i.Binding.Name]; plugin.DownwardAPI != v1.DeviceInfo {
+		t.Errorf("the binding plugin %s is %+v", i.Binding.Name, plugin)
+	}
+}
