@@ -23,6 +23,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -257,6 +258,27 @@ func TestResourceVersionsMayGoBack(t *testing.T) {
 		difftest.Same(t, "device", r.Attachment("u1").Device, dratest.VF2)
 		r.Unprepare("u1")
 		r.ExpectNothing()
+	})
+}
+
+// The runtime does not wait for a slow API server, so the author of the pod learns from an Event why a container waits.
+func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		shared := r.ClaimOf("a", "u1", "one", dratest.Net("x", "net1", ""))
+		r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) {
+			time.Sleep(5 * time.Second)
+			return []string{"a"}, nil
+		}
+		startSynchronized(r)
+		r.Prepare(shared)
+		first := r.RunSandbox("s1", "one")
+		second := r.RunSandbox("s2", "two")
+		difftest.Equal(t, len(r.Notices()), 0)
+		time.Sleep(5 * time.Second)
+		difftest.Equal(t, r.Notices(), []string{claim.NoticeFailed})
+		difftest.Says(t, r.CreateContainer(second, "u1_x"), "is held by pod ns/one")
+		r.EndPod(second)
+		r.EndAndUnprepare(first, "u1")
 	})
 }
 

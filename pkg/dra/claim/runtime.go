@@ -107,9 +107,13 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 	}
 	checked := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit)
 		defer cancel()
-		checked <- e.checkClaims(ctx, sb, others)
+		err := e.checkClaims(limited, sb, others)
+		checked <- err
+		if err != nil && ctx.Err() != nil { // gates keep out the containers that use the claims
+			e.notices.send(sb.Pod, NoticeFailed, err.Error())
+		}
 	}()
 	select {
 	case err = <-checked:
