@@ -65,7 +65,7 @@ test: build deps-peers ## run the tests; DEVINFO_NETNS=must: fail without namesp
 test-projects: build ## test with KubeVirt, Helm, Prometheus, a registry
 	@for module in $(PROJECTS); do (cd $$module; $(GO_TEST) ./... || true); done | go run ./test/report
 
-test-crash: crash-$(CRASH) ## kill at every system call; CRASH=sample, load, attacker, soak, fuzz
+test-crash: crash-$(CRASH) ## kill at every system call; CRASH=sample, faults, load, attacker, soak, fuzz
 
 lint: export GOGC := 400
 lint: ## check code, scripts, modules, known vulnerabilities

@@ -8,7 +8,7 @@ ATTACHMENTS := 1000
 WORKERS := 50
 SOAK := 1h
 FUZZTIME := 30s
-.PHONY: deps-peers crash-all crash-sample crash-load crash-attacker crash-soak crash-fuzz bench-plugin bench-driver bench-pods e2e-node test-arm64 vulnerabilities
+.PHONY: deps-peers crash-all crash-sample crash-load crash-attacker crash-soak crash-fuzz crash-faults bench-plugin bench-driver bench-pods e2e-node test-arm64 vulnerabilities
 
 deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test and bench
 	@$(GO_BUILD) -o $(BIN)/ $(PEERS)
@@ -32,6 +32,10 @@ crash-soak:
 # each fuzz target for FUZZTIME
 crash-fuzz:
 	@test/fuzz $(FUZZTIME)
+
+# every error at every read of each program
+crash-faults:
+	@DEVINFO_FAULTS=all $(GO_TEST) -timeout 6h ./test/faults | go run ./test/report
 
 # FORMER=file compares with an older build too
 bench-plugin: build

@@ -162,7 +162,7 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		for _, name := range validate.Networks(a.Network, a.Namespace) { // several only of a pod that waits
 			if _, known := findings[name]; !known && len(findings) < 50 {
 				network, err := validated(ctx, t.api, name)
-				if apierrors.IsForbidden(err) {
+				if err != nil && !apierrors.IsNotFound(err) { // a missing network was deleted after its pod had started
 					fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", err.Error())
 					return
 				}

@@ -128,10 +128,8 @@ func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 		if err != nil {
 			r.Warnings = append(r.Warnings, err.Error())
 		}
-		if t.Netns != "" && state == Unknown { // the namespace may be the reason
-			if _, err := c.NetnsGone(t.Netns); err != nil {
-				r.skipNetns(&t, err)
-			}
+		if state == Unknown {
+			c.blind(r, &t, why)
 		}
 		c.compare(r, e, t)
 		switch {
@@ -142,4 +140,16 @@ func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 		}
 	}
 	return state, r
+}
+
+// blind records why State could not tell the state: the network namespace, which is then not compared, or something else,
+// which the comparison may be able to read now.
+func (c *Checker) blind(r *Report, t *discovery.Target, why string) {
+	if t.Netns != "" {
+		if _, err := c.NetnsGone(t.Netns); err != nil {
+			r.skipNetns(t, err)
+			return
+		}
+	}
+	r.couldNotRead(errors.New(why), why)
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
@@ -64,6 +65,10 @@ func (c *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	case errors.Is(err, fs.ErrPermission):
 		row.File, row.Verdict = "not readable", Unseen
 		r.couldNotRead(err, "device-info file "+e.Path()+": reading it takes root")
+		return nil
+	case errors.As(err, new(syscall.Errno)): // not the file's fault
+		row.File, row.Verdict = "not readable", Unseen
+		r.couldNotRead(err, "device-info file "+err.Error())
 		return nil
 	case err != nil:
 		row.File, row.Verdict = "not valid", Differs

@@ -75,7 +75,11 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		}
 	case device.Info == nil:
 		in.Problem = "interface " + s.Name + " is a software interface without a device"
-		if i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name); err == nil && i.Kind != "" {
+		i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		if i.Kind != "" {
 			in.Problem = "interface " + s.Name + " is a " + i.Kind + ", and has no device"
 		}
 	}

@@ -85,6 +85,18 @@ var reads = map[int32]shape{
 	unix.SYS_GETDENTS64: on("getdents64"),
 }
 
+// inputs contains the calls that read open files, and those on sockets.
+var inputs = map[int32]shape{
+	unix.SYS_READ:     on("read"),
+	unix.SYS_PREAD64:  on("pread64"),
+	unix.SYS_CONNECT:  on("connect"),
+	unix.SYS_SENDTO:   on("sendto"),
+	unix.SYS_SENDMSG:  on("sendmsg"),
+	unix.SYS_RECVFROM: on("recvfrom"),
+	unix.SYS_RECVMSG:  on("recvmsg"),
+	unix.SYS_SETNS:    on("setns"),
+}
+
 var locks = map[int32]shape{unix.SYS_FLOCK: on(flock)}
 
 // processOf returns the process of a thread; 0 if the thread no longer exists.
@@ -97,7 +109,7 @@ func processOf(tid uint32) (pid int) {
 }
 
 // target returns the path of a call, and whether the call counts. Calls on devices, /proc and pipes do not count,
-// except on the program's standard output.
+// except on the program's standard output. With [Inputs] /proc and /sys count, and sockets.
 func (i *Injector) target(n *notice, program bool) (path string, counts bool) {
 	s := i.calls[n.nr]
 	proc := fmt.Sprintf("/proc/%d/", n.tid)
@@ -108,12 +120,19 @@ func (i *Injector) target(n *notice, program bool) (path string, counts bool) {
 		return "standard output", true
 	case s.fd != none:
 		link := fmt.Sprint(proc, "fd/", n.args[s.fd])
-		if stat, err := os.Stat(link); err != nil || !stat.Mode().IsRegular() && !stat.IsDir() || n.args[s.fd] == 2 {
+		stat, err := os.Stat(link)
+		socket := i.inputs && err == nil && stat.Mode()&os.ModeSocket != 0
+		if err != nil || !stat.Mode().IsRegular() && !stat.IsDir() && !socket || n.args[s.fd] == 2 {
 			return "", false
 		}
-		path, _ = os.Readlink(link)
+		if path, _ = os.Readlink(link); i.inputs {
+			return path, true
+		}
 	default:
 		path = named(n, s, proc)
+		if i.inputs {
+			return path, filepath.IsAbs(path)
+		}
 	}
 	for _, pseudo := range []string{"/proc/", "/sys/", "/dev/"} {
 		if strings.HasPrefix(path, pseudo) {

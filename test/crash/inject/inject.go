@@ -40,6 +40,7 @@ func (c Call) String() string {
 // Verdict is the decision about a call. The zero value makes the call.
 type Verdict struct {
 	Errno unix.Errno      // the call fails with this error and has no effect; exit_group cannot fail
+	Empty bool            // the call has no effect and returns 0, as a read at the end of a file
 	Kill  bool            // kill the program; the call of a child is then made
 	Hold  <-chan struct{} // make the call when this is closed
 }
@@ -48,6 +49,7 @@ type Verdict struct {
 type Injector struct {
 	calls    map[int32]shape // intercepted calls
 	reading  bool
+	inputs   bool
 	listener int
 	jobs     chan func()
 	running  sync.Mutex // held by Run
@@ -73,13 +75,14 @@ const (
 	Changes Calls = 1 << iota // changes of the file system, and the program's exit
 	Reads                     // opening files, reading names and directories, and the exits of children
 	Locks                     // flock(2)
+	Inputs                    // reading open files, sockets, /proc and /sys; only with Reads
 )
 
 // New creates a thread whose children are intercepted. The error names the feature or permission that this machine
 // lacks.
 func New(which Calls) (*Injector, error) {
-	i := &Injector{calls: map[int32]shape{}, reading: which&Reads != 0, jobs: make(chan func())}
-	for kind, calls := range map[Calls]map[int32]shape{Changes: changes, Locks: locks} {
+	i := &Injector{calls: map[int32]shape{}, reading: which&Reads != 0, inputs: which&Inputs != 0, jobs: make(chan func())}
+	for kind, calls := range map[Calls]map[int32]shape{Changes: changes, Locks: locks, Inputs: inputs} {
 		if which&kind != 0 {
 			maps.Copy(i.calls, calls)
 		}
@@ -178,6 +181,8 @@ func (i *Injector) answer(n *notice) {
 		return // the process was killed, so the call must not be made
 	case v.Errno != 0:
 		r.flags, r.errno = 0, -int32(v.Errno)
+	case v.Empty:
+		r.flags = 0
 	case v.Hold != nil:
 		<-v.Hold
 	}
@@ -226,7 +231,7 @@ func (r *run) judge(c Call) Verdict {
 		v.Kill = !c.Child
 	}
 	if c.Name == exit {
-		v.Errno = 0
+		v.Errno, v.Empty = 0, false
 	}
 	return v
 }

@@ -1,0 +1,313 @@
+// Package faults_test runs each program on a node, and lets each of its reads fail once: every open, stat, readlink,
+// readdir, read, and every call on a netlink or other socket. The program is an unchanged executable, whose system
+// calls package inject stops.
+//
+// A read that fails is not an empty answer. After the fault the program must have said so, in its exit code, its output
+// or its log, unless its answer is the same as without the fault. Whatever it says without an error, it says
+// without the fault too. What others hold is as before, and the same command without the fault then gives the right
+// answer. testdata/silences.txt has the exceptions.
+//
+// DEVINFO_FAULTS=all tries every error at every read (the nightly run), a text tries the trials with that text in their
+// names, as failures print them. By default a few are tried, which are the same each time.
+package faults_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/undertest"
+)
+
+const (
+	extent = "DEVINFO_FAULTS"
+	binKey = "DEVINFO_FAULTS_BIN" // directory of the programs
+)
+
+// always are parts of the names of trials that have found a defect, or guard against a grave one. They are always tried.
+var always = []string{
+	"another's file: getdents64 /run/state/leases/file/default-net-decaf000decaf000decaf000_net5 #1: EIO",
+	"another's file: openat /run/state/attachments/net@c0ffee00c0ffee00c0ffee00@net1 #1: EIO",
+	"devinfoctl list: openat /run/info/default-net-decaf000decaf000decaf000_net1 #1: EIO",
+	"devinfoctl list -o json: readlinkat /run/sys/bus/pci/devices/0000:01:10.2 #2: EIO",
+	"devinfoctl inspect net1 --netns /run/netns/other: openat /run/netns/other #2: EIO",
+}
+
+// few is the number of trials of each scenario by default.
+const few = 6
+
+func TestMain(m *testing.M) {
+	if as, ok := helpers[filepath.Base(os.Args[0])]; ok {
+		if err := as(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(undertest.Main(func(dir string) int {
+		if os.Getenv(binKey) == "" {
+			os.Setenv(binKey, dir)
+		}
+		return m.Run()
+	}))
+}
+
+// buildPrograms builds the programs once for the processes that tests start.
+func buildPrograms(t *testing.T) {
+	t.Helper()
+	dir := os.Getenv(binKey)
+	if _, err := os.Stat(filepath.Join(dir, "devinfoctl")); err == nil {
+		return
+	}
+	undertest.Programs(t, dir+"/", "", "devinfo-cni.io/cmd/devinfoctl", "devinfo-cni.io/cmd/devinfo-agent", "devinfo-cni.io/cmd/cni-dra-driver")
+}
+
+func TestFailedReadIsNotAnEmptyAnswer(t *testing.T) {
+	buildPrograms(t)
+	linktest.Run(t, func(t *testing.T) {
+		w := newWorld(t)
+		exempt := readSilences(t)
+		for _, s := range scenarios {
+			if of, _, found := strings.Cut(os.Getenv(extent), ":"); found && of != "" && of != s.name {
+				continue
+			}
+			t.Run(s.name, func(t *testing.T) {
+				w.t = t
+				found, tried := map[string][]string{}, 0
+				all := slices.DeleteFunc(w.trials(s), exempt.has)
+				for _, tr := range pick(all) {
+					tried++
+					for _, problem := range w.try(tr) {
+						found[problem] = append(found[problem], tr.String())
+					}
+				}
+				for _, problem := range slices.Sorted(maps.Keys(found)) {
+					where := found[problem]
+					t.Errorf("%s\n\tafter %d faults:\n\t\t%s", problem, len(where), strings.Join(where[:min(len(where), 12)], "\n\t\t"))
+				}
+				t.Logf("%s: %d trials of %d", s.name, tried, len(all))
+			})
+		}
+		exempt.unused(t)
+	})
+}
+
+// A trial is a scenario with one fault.
+type trial struct {
+	scenario
+	call  inject.Call
+	nth   int // number of the call among those with the same name and path
+	fault fault
+	clean answer // without the fault
+}
+
+func (tr trial) String() string {
+	return fmt.Sprintf("%s: %s %s #%d: %s", tr.name, tr.call.Name, tr.call.Path, tr.nth, tr.fault.name)
+}
+
+// A fault is an error of a read.
+type fault struct {
+	name   string
+	errno  unix.Errno // 0 = an empty answer
+	absent bool       // it means that the thing does not exist, so the program may go on without it
+}
+
+func (f fault) verdict() inject.Verdict { return inject.Verdict{Errno: f.errno, Empty: f.errno == 0} }
+
+func errnos(list ...unix.Errno) (faults []fault) {
+	for _, errno := range list {
+		absent := slices.Contains([]unix.Errno{unix.ENOENT, unix.ENODEV, unix.ECONNREFUSED}, errno)
+		faults = append(faults, fault{unix.ErrnoName(errno), errno, absent})
+	}
+	return faults
+}
+
+// faultsOf are the errors that a call may have, the most common one first.
+var faultsOf = map[string][]fault{
+	"openat":     errnos(unix.EIO, unix.EACCES, unix.EMFILE, unix.ESTALE, unix.ENOENT),
+	"newfstatat": errnos(unix.EIO, unix.EACCES, unix.ESTALE, unix.ENOENT),
+	"statx":      errnos(unix.EIO, unix.EACCES, unix.ESTALE, unix.ENOENT),
+	"faccessat2": errnos(unix.EIO, unix.EACCES, unix.ENOENT),
+	"readlinkat": errnos(unix.EIO, unix.EACCES, unix.ESTALE, unix.ENOENT),
+	"getdents64": errnos(unix.EIO, unix.ESTALE, unix.ENOENT),
+	"read":       append(errnos(unix.EIO, unix.ESTALE, unix.ENODEV), fault{name: "cut off"}),
+	"pread64":    errnos(unix.EIO, unix.ESTALE, unix.ENODEV),
+	"connect":    errnos(unix.ETIMEDOUT, unix.EACCES, unix.ECONNREFUSED),
+	"sendto":     errnos(unix.ENOBUFS),
+	"sendmsg":    errnos(unix.ENOBUFS),
+	"recvfrom":   errnos(unix.ENOBUFS, unix.EIO),
+	"recvmsg":    errnos(unix.ENOBUFS, unix.EIO),
+	"setns":      errnos(unix.EPERM, unix.ENOMEM),
+}
+
+// numbers is a part of a path that differs between similar things.
+var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
+
+// similar is the number of trials of reads that differ only in the numbers in their paths.
+const similar = 2
+
+// trials returns the trials of a scenario.
+func (w *world) trials(s scenario) (list []trial) {
+	w.t.Helper()
+	clean := w.clean(s)
+	nth, kinds := map[string]int{}, map[string]int{}
+	for _, c := range clean.calls {
+		name := c.Name + " " + c.Path
+		nth[name]++
+		kind := numbers.ReplaceAllString(name, "N")
+		if kinds[kind]++; kinds[kind] > similar {
+			continue
+		}
+		for _, f := range faultsOf[c.Name] {
+			list = append(list, trial{s, c, nth[name], f, clean})
+		}
+	}
+	return list
+}
+
+// pick returns the trials that the environment variable selects.
+func pick(list []trial) []trial {
+	switch want := os.Getenv(extent); want {
+	case "all":
+		return list
+	case "":
+		kept := slices.DeleteFunc(slices.Clone(list), func(tr trial) bool {
+			return !slices.ContainsFunc(always, func(part string) bool { return strings.Contains(tr.String(), part) })
+		})
+		list = slices.DeleteFunc(list, func(tr trial) bool { return tr.fault.absent })
+		slices.SortStableFunc(list, func(a, b trial) int { return int(a.hash()) - int(b.hash()) })
+		return append(kept, list[:min(few, len(list))]...)
+	default:
+		return slices.DeleteFunc(list, func(tr trial) bool { return !strings.Contains(tr.String(), want) })
+	}
+}
+
+func (tr trial) hash() uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(tr.String())) // never fails
+	return h.Sum32() >> 1
+}
+
+// try runs a trial, and returns the problems.
+func (w *world) try(tr trial) (problems []string) {
+	w.t.Helper()
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	before, nth := w.ready(tr.scenario), 0
+	got := w.run(tr.scenario, func(c inject.Call) inject.Verdict {
+		if !c.Child && c.Name == tr.call.Name && c.Path == tr.call.Path {
+			if nth++; nth == tr.nth {
+				return tr.fault.verdict()
+			}
+		}
+		return inject.Verdict{}
+	})
+	now := take(w.t)
+	defer func() { w.base.restore(w.t, now) }()
+	if nth < tr.nth {
+		return nil // the number of its calls differs from run to run
+	}
+	if strings.Contains(got.stderr, "goroutine ") {
+		problem("it panicked: %s", got.stderr)
+	}
+	if tr.fault.absent {
+		got.notice = true // as if the thing did not exist
+	}
+	if got.exit < 0 {
+		problem("it was killed or hangs")
+	}
+	same := got.exit == tr.clean.exit && got.stdout == tr.clean.stdout
+	if !same && !got.says(tr) {
+		problem("silent: exit code %d instead of %d, and another answer:\n%s\n%s", got.exit, tr.clean.exit, difference(tr.clean.stdout, got.stdout), got.stderr)
+	}
+	for _, p := range changed(before, now, tr.clean.after) {
+		problem("%s", p)
+	}
+	if same && !tr.fault.absent && !got.says(tr) {
+		for _, p := range lacking(now, tr.clean.after) {
+			problem("silent: %s", p)
+		}
+	}
+	if !tr.settles {
+		for _, p := range beyond(now, before) {
+			problem("%s", p)
+		}
+		return problems
+	}
+	if again := w.run(tr.scenario, nil); again.exit != 0 {
+		problem("the next run without a fault fails: %s%s", again.stdout, again.stderr)
+	}
+	now = take(w.t)
+	rest := lacking(now, tr.clean.after)
+	if !tr.fault.absent { // otherwise it may have used other directories, or not have looked at what is there
+		rest = append(rest, beyond(now, tr.clean.after)...)
+	}
+	for _, p := range rest {
+		problem("after the next run: %s", p)
+	}
+	return problems
+}
+
+// difference returns the lines that only one of the answers has.
+func difference(want, got string) string {
+	var lines []string
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for sign, pair := range map[string][2][]string{"-": {a, b}, "+": {b, a}} {
+		for _, line := range pair[0] {
+			if !slices.Contains(pair[1], line) {
+				lines = append(lines, sign+strings.TrimSpace(line))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines[:min(len(lines), 8)], "\n")
+}
+
+// silences are patterns of trials that need not be right, with their reasons.
+type silences struct {
+	patterns []*regexp.Regexp
+	used     []bool
+}
+
+// readSilences reads testdata/silences.txt: a pattern a line, each below a comment with its reason.
+func readSilences(t *testing.T) *silences {
+	t.Helper()
+	var s silences
+	for line := range strings.Lines(difftest.Read(t, "testdata/silences.txt")) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			s.patterns = append(s.patterns, regexp.MustCompile(line))
+		}
+	}
+	s.used = make([]bool, len(s.patterns))
+	return &s
+}
+
+func (s *silences) has(tr trial) bool {
+	for n, p := range s.patterns {
+		if p.MatchString(tr.String()) {
+			s.used[n] = true
+			return true
+		}
+	}
+	return false
+}
+
+// unused fails the test for each pattern that matches nothing, if every trial ran.
+func (s *silences) unused(t *testing.T) {
+	t.Helper()
+	for n, p := range s.patterns {
+		if !s.used[n] && os.Getenv(extent) == "all" {
+			t.Errorf("testdata/silences.txt: nothing matches %s", p)
+		}
+	}
+}

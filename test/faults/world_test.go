@@ -1,0 +1,343 @@
+package faults_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/undertest"
+)
+
+// Paths of the node.
+const (
+	infoDir  = "/run/info"
+	cdiDir   = "/run/cdi"
+	stateDir = "/run/state"
+	claimDir = "/run/plugins/driver/state"
+	cniDir   = "/run/bin"
+	nodeFile = "/run/node.json"
+	sysDir   = "/run/sys"
+	sriovDir = journal.SRIOVLocks
+)
+
+// VFs of the captured host.
+const (
+	vf       = "0000:01:10.0"
+	othersVF = "0000:01:10.2"
+	claimsVF = "0000:01:10.4"
+)
+
+type conf map[string]any
+
+// An attachment is one interface of one container.
+type attachment struct{ container, ifName, netns, uid string }
+
+var (
+	ours   = attachment{"c0ffee00c0ffee00c0ffee00", "net1", "/run/netns/pod", "6e0c3a54-8d0f-4e52-b4a1-0c5ad4a3d1f7"}
+	others = attachment{"decaf000decaf000decaf000", "net1", "/run/netns/other", "90d1b0a2-27b4-4c3e-9a56-5b1f4d0c7e11"}
+	stale  = attachment{"deadbeefdeadbeefdeadbeef", "net1", "/run/netns/stale", "a3f5cf0e-9f39-4f0e-8bb0-3d1d0a6f1d6e"}
+)
+
+// conf returns the attachment's network configuration. A socket needs no device.
+func (a attachment) conf(device string) conf {
+	c := conf{
+		"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cdi": true,
+		"capabilities":  conf{"CNIDeviceInfoFile": true},
+		"runtimeConfig": conf{"CNIDeviceInfoFile": infoDir + "/default-net-" + a.container + "_" + a.ifName},
+	}
+	if device != "" {
+		c["deviceID"] = device
+	}
+	return c
+}
+
+// A world is a node with two running pods, what a third has left, and a claim.
+type world struct {
+	t      *testing.T
+	inj    *inject.Injector
+	base   snapshot
+	result json.RawMessage // of the ADD of others
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t}
+	var err error
+	if w.inj, err = inject.New(inject.Reads | inject.Inputs); err != nil {
+		if os.Getenv("DEVINFO_NETNS") == "must" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	w.directories()
+	for _, a := range []attachment{ours, others, stale} {
+		difftest.Must(t, linktest.MakeNetns(a.netns))
+	}
+	t.Cleanup(func() {
+		for _, a := range []attachment{ours, others} {
+			difftest.Must(t, unix.Unmount(a.netns, 0))
+		}
+	})
+	linktest.AddVeth(t, "veth0", "net1", others.netns)
+	w.result = json.RawMessage(w.must("ADD", others, othersVF).stdout)
+	w.must("ADD", stale, "0000:01:10.6")
+	difftest.Must(t, unix.Unmount(stale.netns, 0), os.Remove(stale.netns))
+	w.claims()
+	w.must("STATUS", attachment{}, "")
+	w.base = take(t)
+	return w
+}
+
+func (w *world) directories() {
+	t := w.t
+	t.Helper()
+	difftest.Must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
+	for _, dir := range []string{infoDir, cdiDir, stateDir, claimDir, cniDir, sriovDir, stageDir} {
+		difftest.Must(t, os.MkdirAll(dir, 0o755))
+	}
+	undertest.Sys(t, "igb-sriov", sysDir)
+	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "sysfs": sysDir})
+	difftest.Must(t, err, os.WriteFile(nodeFile, settings, 0o644))
+	self, err := os.Executable()
+	difftest.Must(t, err)
+	for name := range helpers {
+		difftest.Must(t, os.Symlink(self, filepath.Join(cniDir, name)))
+	}
+	difftest.Write(t, filepath.Join(sriovDir, "0000:41:10.0"), others.netns, 0o600)
+}
+
+// claims writes the records of two claims, and the lease of one.
+func (w *world) claims() {
+	t := w.t
+	t.Helper()
+	s, err := state.Open(claimDir)
+	difftest.Must(t, err)
+	for _, uid := range []string{"uid-a", "uid-b"} {
+		difftest.Must(t, s.Put(&state.Claim{
+			Namespace: "shop", Name: "claim-" + uid, UID: uid, Pod: state.Pod{Namespace: "shop", Name: "web-" + uid, UID: "pod-" + uid},
+			Attachments: []state.Attachment{{
+				Request: "r", Pool: "n1", Device: "pci-0000-01-10-4", Network: "net", CNIVersion: "1.1.0", IfName: "net1", List: json.RawMessage(`{}`),
+				Phase: state.Prepared, NodeDevice: &state.NodeDevice{Ref: hostdev.Ref{Kind: hostdev.VF, PCI: claimsVF}, Published: json.RawMessage(`{}`)},
+			}},
+		}))
+	}
+	difftest.Must(t, s.Close())
+	sys, err := sysfs.Open(sysDir)
+	difftest.Must(t, err)
+	line, err := sys.Lineage(claimsVF)
+	difftest.Must(t, err)
+	for _, uid := range []string{"uid-a", "uid-gone"} {
+		mode := journal.Shared
+		claim := &journal.Claim{UID: uid, Part: "pci-0000-01-10-4", Namespace: "shop", Name: "claim-" + uid, Pods: []string{"pod"}, Time: time.Unix(1e9, 0)}
+		for _, d := range line {
+			claim.Leases = append(claim.Leases, journal.DeviceLease{ID: d.ID, Mode: mode, Object: d.Inode})
+		}
+		difftest.Must(t, openJournal(t).Hold(claim))
+	}
+}
+
+func openJournal(t testing.TB) *journal.Journal {
+	t.Helper()
+	boot, err := journal.BootID()
+	difftest.Must(t, err)
+	return journal.Open(stateDir, boot)
+}
+
+// An answer is what one run of a program gives.
+type answer struct {
+	exit           int // -1 = killed
+	stdout, stderr string
+	calls          []inject.Call
+	after          snapshot
+	notice         bool // the fault needs no error
+}
+
+// toldBy are words of answers that say that something cannot be read, or is damaged.
+var toldBy = []string{"unknown", "Unknown", "file invalid", "file missing", "corrupt"}
+
+// says reports whether the answer tells of the fault: by an error, in its log, by the text of the error, or by a word.
+func (a answer) says(tr trial) bool {
+	text := a.stdout + a.stderr
+	failed := a.exit != 0 && a.exit != tr.clean.exit && text != ""
+	logged := a.stderr != "" && a.stderr != tr.clean.stderr
+	named := tr.fault.errno != 0 && (strings.Contains(text, tr.fault.errno.Error()) || strings.Contains(text, "!"+tr.fault.name+" --")) // as captures write it
+	return a.notice || failed || logged || named || slices.ContainsFunc(toldBy, func(word string) bool {
+		return strings.Count(text, word) > strings.Count(tr.clean.stdout, word)
+	})
+}
+
+// program is an executable of this repository, or one of helpers.
+func (w *world) program(name string) string {
+	if _, ok := helpers[name]; ok {
+		return filepath.Join(cniDir, name)
+	}
+	if name == "devinfo" {
+		return os.Getenv(undertest.Key)
+	}
+	return filepath.Join(os.Getenv(binKey), name)
+}
+
+// call returns a call of the plugin.
+func (w *world) call(verb string, a attachment, c conf) *exec.Cmd {
+	cmd := exec.Command(w.program("devinfo"))
+	text, _ := json.Marshal(c) // strings and lists of them always encode
+	cmd.Stdin = strings.NewReader(string(text))
+	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + cniDir, "DEVINFO_NODE_CONFIG=" + nodeFile}
+	if a.container != "" {
+		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID="+a.uid)
+	}
+	return cmd
+}
+
+// tool returns a command of a program with the node's directories.
+func (w *world) tool(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(w.program(name), args...)
+	cmd.Env = []string{"DEVINFO_NODE_CONFIG=" + nodeFile, state.DirVariable + "=" + claimDir, "CNI_PATH=" + cniDir, "PATH=/none", "HOME=/run", "TZ=UTC"}
+	return cmd
+}
+
+func (w *world) must(verb string, a attachment, device string) answer {
+	w.t.Helper()
+	got := w.execute(w.call(verb, a, a.conf(device)), nil)
+	if got.exit != 0 {
+		w.t.Fatalf("%s: %s", verb, got.stdout)
+	}
+	return got
+}
+
+// ready brings the node to the state before the scenario.
+func (w *world) ready(s scenario) snapshot {
+	w.t.Helper()
+	if s.before != nil {
+		s.before(w)
+	}
+	return take(w.t)
+}
+
+// clean runs the scenario without a fault, twice, so that what differs from run to run is known.
+func (w *world) clean(s scenario) answer {
+	w.t.Helper()
+	var two [2]answer
+	for n := range two {
+		w.ready(s)
+		two[n] = w.run(s, nil)
+		two[n].after = take(w.t)
+		w.base.restore(w.t, two[n].after)
+	}
+	if two[0].stdout != two[1].stdout || two[0].exit != two[1].exit || two[0].exit < 0 || two[0].exit > 1 {
+		w.t.Fatalf("%s: exit codes %d and %d, outputs\n%s\n%s\n%s", s.name, two[0].exit, two[1].exit, two[0].stdout, two[1].stdout, two[1].stderr)
+	}
+	return two[1]
+}
+
+func (w *world) run(s scenario, decide func(inject.Call) inject.Verdict) answer {
+	w.t.Helper()
+	return w.execute(s.command(w), decide)
+}
+
+// hangs is the time limit of a program.
+const hangs = 30 * time.Second
+
+// execute runs a program.
+func (w *world) execute(cmd *exec.Cmd, decide func(inject.Call) inject.Verdict) (a answer) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), hangs)
+	defer cancel()
+	limited := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
+	limited.Env, limited.Stdin = cmd.Env, cmd.Stdin
+	limited.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	limited.Cancel = func() error { return limited.Process.Signal(syscall.SIGQUIT) } // Go's runtime then prints what it waits for
+	limited.WaitDelay = hangs
+	var stdout, stderr strings.Builder
+	limited.Stdout, limited.Stderr = &stdout, &stderr
+	err := w.inj.Run(limited, func(c inject.Call) inject.Verdict {
+		if decide != nil {
+			return decide(c)
+		}
+		if !c.Child {
+			a.calls = append(a.calls, c)
+		}
+		return inject.Verdict{}
+	})
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		w.t.Fatal(err)
+	}
+	a.exit, a.stdout, a.stderr = limited.ProcessState.ExitCode(), mask(stdout.String()), mask(stderr.String())
+	return a
+}
+
+// changing are parts of the output that differ from run to run.
+var changing = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.0-9]*(Z|[-+]\d\d:\d\d)?|boot [0-9a-f-]{36}|"uptime":\d+`)
+
+func mask(text string) string { return changing.ReplaceAllString(text, "TIME") }
+
+// A snapshot contains the files of the node by path. Directories end in a slash; links have their target.
+type snapshot map[string]string
+
+func take(t *testing.T) snapshot {
+	t.Helper()
+	s := snapshot{}
+	for _, root := range []string{"/run", "/var/lib"} {
+		difftest.Must(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case path == sysDir || path == "/run/netns" || path == cniDir:
+				return filepath.SkipDir
+			case d.IsDir():
+				s[path+"/"] = ""
+			case d.Type() == fs.ModeSymlink:
+				s[path], err = os.Readlink(path)
+			case d.Type().IsRegular():
+				var text []byte
+				text, err = os.ReadFile(path)
+				s[path] = string(text)
+			}
+			return err
+		}))
+	}
+	return s
+}
+
+// restore brings the node back to the snapshot.
+func (s snapshot) restore(t *testing.T, now snapshot) {
+	t.Helper()
+	for path := range now {
+		if _, there := s[path]; !there {
+			difftest.Must(t, os.RemoveAll(strings.TrimSuffix(path, "/")))
+		}
+	}
+	for _, path := range slices.Sorted(mapsKeys(s)) {
+		if is, there := now[path]; there && is == s[path] {
+			continue
+		}
+		switch {
+		case strings.HasSuffix(path, "/"):
+			difftest.Must(t, os.MkdirAll(path, 0o755))
+		case strings.HasPrefix(path, stateDir) && strings.HasPrefix(s[path], "../"):
+			difftest.Must(t, os.RemoveAll(path), os.Symlink(s[path], path))
+		default:
+			difftest.Must(t, os.RemoveAll(path), os.WriteFile(path, []byte(s[path]), 0o600))
+		}
+	}
+}
