@@ -166,11 +166,11 @@ func (w *world) trials(s scenario) (list []trial) {
 		name := c.Name + " " + c.Path
 		nth[name]++
 		kind := numbers.ReplaceAllString(name, "N")
-		if kinds[kind]++; kinds[kind] > similar {
-			continue
-		}
+		kinds[kind]++
 		for _, f := range faultsOf[c.Name] {
-			list = append(list, trial{s, c, nth[name], f, clean})
+			if tr := (trial{s, c, nth[name], f, clean}); kinds[kind] <= similar || tr.always() {
+				list = append(list, tr)
+			}
 		}
 	}
 	return list
@@ -182,15 +182,17 @@ func pick(list []trial) []trial {
 	case "all":
 		return list
 	case "":
-		kept := slices.DeleteFunc(slices.Clone(list), func(tr trial) bool {
-			return !slices.ContainsFunc(always, func(part string) bool { return strings.Contains(tr.String(), part) })
-		})
+		kept := slices.DeleteFunc(slices.Clone(list), func(tr trial) bool { return !tr.always() })
 		list = slices.DeleteFunc(list, func(tr trial) bool { return tr.fault.absent })
 		slices.SortStableFunc(list, func(a, b trial) int { return int(a.hash()) - int(b.hash()) })
 		return append(kept, list[:min(few, len(list))]...)
 	default:
 		return slices.DeleteFunc(list, func(tr trial) bool { return !strings.Contains(tr.String(), want) })
 	}
+}
+
+func (tr trial) always() bool {
+	return slices.ContainsFunc(always, func(part string) bool { return strings.Contains(tr.String(), part) })
 }
 
 func (tr trial) hash() uint32 {

@@ -256,7 +256,7 @@ func (w *world) run(s scenario, decide func(inject.Call) inject.Verdict) answer 
 }
 
 // hangs is the time limit of a program.
-const hangs = 30 * time.Second
+const hangs = 2 * time.Minute
 
 // execute runs a program.
 func (w *world) execute(cmd *exec.Cmd, decide func(inject.Call) inject.Verdict) (a answer) {
