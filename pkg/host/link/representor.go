@@ -66,12 +66,15 @@ type candidate struct {
 // among returns the devlink ports of the function, by the attributes DEVLINK_ATTR_PORT_*
 // (include/uapi/linux/devlink.h).
 //
-// External ports and ports of a controller other than 0 belong to another PF, which may be in the server of a DPU
-// (Documentation/networking/devlink/devlink-port.rst, Linux 5.10). A port has no interface name if its interface is in
+// External ports belong to another PF, which may be in the server of a DPU (Documentation/networking/devlink/devlink-port.rst,
+// Linux 5.10). A local port may have a controller other than 0; without the attribute, that controller is another's. A port has no interface name if its interface is in
 // another network namespace or does not exist yet.
 func (f function) among(ports []PortRecord) (found []candidate) {
 	for _, p := range ports {
-		external := p.External != nil && *p.External || value(p.Controller) != 0
+		external := value(p.Controller) != 0
+		if p.External != nil {
+			external = *p.External
+		}
 		if !external && p.Netdev != "" && f.is(p) {
 			found = append(found, candidate{p.Netdev, value(p.PFNumber)})
 		}

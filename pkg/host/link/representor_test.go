@@ -123,7 +123,7 @@ func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
 func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "host5 c1pf0vf5 aa "+pf),
 		port("host0 c1pf0vf0 external"), port("host1 pf0vf1 external"), port("near2 c2pf0vf2"), port("host3 c1pf0vf3 external"), port("own3 pf0vf3"))
-	wantRepresentors(t, e, pf, "VF 0:", "VF 1:", "VF 2:", "VF 3: own3", "VF 5:")
+	wantRepresentors(t, e, pf, "VF 0:", "VF 1:", "VF 2: near2", "VF 3: own3", "VF 5:") // a controller of this host may have another number than 0
 }
 
 func TestPFWithNumberOfFunctionIsPreferred(t *testing.T) {

@@ -10,17 +10,32 @@ import (
 // shows all (drivers/infiniband/core/uverbs_main.c, ibdev_show) but needs the module ib_uverbs.
 func (f *FS) RDMA(d Device) (names []string, err error) {
 	in := f.in(d.at())
-	names = in.names("infiniband")
-	if len(names) > 0 {
-		return names, in.err
+	names = in.rdma()
+	return names, in.err
+}
+
+// rdma leaves out devices without verbs if another one has them: the smi1 of a ConnectX-8 carries only the fabric's
+// management (ib_uverbs_add_one in uverbs_main.c makes no uverbs of RDMA_DEVICE_TYPE_SMI).
+func (d *dir) rdma() []string {
+	here := d.names("infiniband")
+	if len(here) == 1 {
+		return here
 	}
-	for _, uverbs := range in.dirs("infiniband_verbs") {
-		if name := in.text("infiniband_verbs/" + uverbs + "/ibdev"); name != "" {
-			names = append(names, name)
+	var verbs []string
+	for _, uverbs := range d.dirs("infiniband_verbs") {
+		if name := d.text("infiniband_verbs/" + uverbs + "/ibdev"); name != "" {
+			verbs = append(verbs, name)
 		}
 	}
-	slices.SortFunc(names, ByNumber)
-	return names, in.err
+	slices.SortFunc(verbs, ByNumber)
+	if len(here) == 0 {
+		return verbs
+	}
+	both := slices.DeleteFunc(slices.Clone(here), func(name string) bool { return !slices.Contains(verbs, name) })
+	if len(both) == 0 { // ib_uverbs is not loaded
+		return here
+	}
+	return both
 }
 
 // RDMAPorts returns the number of ports that the RDMA devices of a device have. all is false if there may be more. RDMA
@@ -50,7 +65,7 @@ func (f *FS) RDMANodes(d Device) (nodes []string, err error) {
 
 // RDMA describes the RDMA devices of a device on a bus.
 type RDMA struct {
-	Devices   []string // infiniband/*: those of this network namespace
+	Devices   []string // those of this network namespace, see [FS.RDMA]
 	Nodes     []string // device nodes, see [FS.RDMANodes]
 	LinkLayer string   // ports/1/link_layer of the first device: "InfiniBand", "Ethernet"; "" = unknown
 	// Netdev is true if the device has a network interface in any network namespace. The directory net exists
@@ -61,7 +76,9 @@ type RDMA struct {
 // RDMABelow returns the RDMA devices of a device on a bus. The result is empty if the device does not exist.
 func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	d := f.device(bus, name)
-	r.Devices = d.names("infiniband")
+	if r.Devices = d.names("infiniband"); len(r.Devices) > 0 {
+		r.Devices = d.rdma()
+	}
 	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
 	if len(r.Devices) > 0 {
 		r.LinkLayer = d.text("infiniband/" + r.Devices[0] + "/ports/1/link_layer")

@@ -222,3 +222,25 @@ func TestPortsReadsAtMostEight(t *testing.T) {
 		t.Errorf("%d, %v", len(ports), err)
 	}
 }
+
+// The smi1 of a ConnectX-8 carries no RDMA traffic. Without ib_uverbs, no device has verbs.
+func TestRDMALeavesOutDevicesWithoutVerbs(t *testing.T) {
+	at := "devices/0000:0b:00.0/"
+	fsys := fstest.MapFS{
+		"bus/pci/devices/0000:0b:00.0": {Mode: fs.ModeSymlink, Data: []byte("../../../devices/0000:0b:00.0")},
+		at + "infiniband/mlx5_0":       {Mode: fs.ModeDir}, at + "infiniband/smi1": {Mode: fs.ModeDir},
+	}
+	for want, verbs := range map[string]string{"[mlx5_0 smi1]": "", "[mlx5_0]": "mlx5_0\n"} {
+		if verbs != "" {
+			fsys[at+"infiniband_verbs/uverbs0/ibdev"] = &fstest.MapFile{Data: []byte(verbs)}
+		} else {
+			delete(fsys, at+"infiniband_verbs/uverbs0/ibdev")
+		}
+		sys := sysfs.New(fsys)
+		names, err := sys.RDMA(function(t, sys, "0000:0b:00.0"))
+		difftest.Must(t, err)
+		below, err := sys.RDMABelow("pci", "0000:0b:00.0")
+		difftest.Must(t, err)
+		difftest.Same(t, "RDMA devices", fmt.Sprint(names, below.Devices), want+" "+want)
+	}
+}
