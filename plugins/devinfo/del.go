@@ -35,6 +35,10 @@ func Del(c *Call, reconstruct func(*Call, *journal.Entry)) error {
 		e = cmp.Or(e, &journal.Entry{Key: c.Key})
 		reconstruct(c, e)
 	}
+	if e.Inode != 0 && c.Args.Netns == e.Netns && link.NetnsInode(e.Netns) != e.Inode {
+		c.Log.Warn("treating the network namespace as gone: the process that the path names is another one than at ADD", "netns", e.Netns)
+		c.Args.Netns = ""
+	}
 	r := c.Removal(e)
 	r.Netns = c.Args.Netns // the runtime's path is current; it is empty if the namespace is gone
 	if err := addNamed(c, r); err != nil {

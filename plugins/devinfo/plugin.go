@@ -143,7 +143,11 @@ func (c *Call) Refusal() error {
 	if c.Args.CNIArgs != "" {
 		_, _, declared = c.Attachment.Declared(c.Config)
 	}
-	return cmp.Or(c.argsError, vetted, declared)
+	_, path := c.infoFileName()
+	if failure.Code(path) != failure.Config {
+		path = nil
+	}
+	return cmp.Or(c.argsError, vetted, declared, path)
 }
 
 // lenient logs the same problems as warnings, for DEL and GC.

@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -94,6 +95,9 @@ func (a *Addition) NewEntry(info *devinfo.Info) *journal.Entry {
 			DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 		},
 		File: a.File.Name, Dir: a.Node.DeviceInfoDir, CDI: a.spec, CNIVersion: a.Config.CNIVersion, Args: a.Args.CNIArgs,
+	}
+	if link.NetnsNamesProcess(a.Args.Netns) {
+		e.Inode = link.NetnsInode(a.Args.Netns)
 	}
 	if a.Declared != nil {
 		e.Requested.Declared = a.Declared.Encode()

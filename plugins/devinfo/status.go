@@ -5,19 +5,34 @@ import (
 	"io/fs"
 	"strings"
 
+	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// Status returns an error if ADD could not succeed now. It checks the directories and sysfs.
+var somePod = attachment.Args{
+	ContainerID: strings.Repeat("c", 64), IfName: "net1", CNIArgs: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;K8S_POD_UID=00000000-0000-0000-0000-000000000000",
+}
+
+// Status returns an error if ADD could not succeed now for any pod. It checks the configuration, the directories and sysfs.
 func Status(c *Call) error {
+	if err := c.call(c.Config, &Args{Args: somePod}).Refusal(); err != nil {
+		return NotReady(err, "")
+	}
 	if err := c.Infos.Writable(); err != nil {
 		return NotReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
 	}
-	if err := (journal.Key{Network: c.Config.Name, ContainerID: strings.Repeat("c", 64), IfName: "net1"}).Check(); err != nil {
+	if err := (journal.Key{Network: c.Config.Name, ContainerID: somePod.ContainerID, IfName: somePod.IfName}).Check(); err != nil {
 		return NotReady(err, "")
 	}
-	if err := c.Journal.Writable(); err != nil {
+	var names []string
+	if c.Config.CDI != nil {
+		names = append(names, journal.SpecLeases)
+	}
+	if len(c.Config.Delegates) > 0 {
+		names = append(names, journal.Caches)
+	}
+	if err := c.Journal.Writable(names...); err != nil {
 		return NotReady(fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
 	}
 	if c.Config.CDI != nil {

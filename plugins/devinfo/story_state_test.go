@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
@@ -180,6 +181,8 @@ func (w *world) changes(got *sections) {
 
 // remove removes path and everything below it, and forgets its recorded state.
 func (w *world) remove(path string) {
+	for unix.Unmount(path, unix.UMOUNT_NOFOLLOW) == nil {
+	}
 	check(w.t, os.RemoveAll(path))
 	maps.DeleteFunc(w.state, func(name, _ string) bool {
 		return name == path || strings.HasPrefix(name, path+" ") || strings.HasPrefix(name, path+"/")

@@ -103,6 +103,12 @@ func (w *world) do(s step) sections {
 		}
 		w.state[arg+" -> "+s.args[2]] = section("")
 		check(w.t, os.MkdirAll(filepath.Dir(arg), 0o755), os.Symlink(s.args[2], arg))
+	case "NETNS":
+		check(w.t, os.MkdirAll(filepath.Dir(arg), 0o755), os.Symlink(linktest.NewNetns(w.t), arg))
+	case "TMPFS":
+		check(w.t, os.MkdirAll(arg, 0o755), unix.Mount("tmpfs", arg, "tmpfs", 0, "mode=755,nr_inodes="+s.args[1]))
+	case "READONLY":
+		check(w.t, os.MkdirAll(arg, 0o755), unix.Mount(arg, arg, "", unix.MS_BIND, ""), unix.Mount("", arg, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	case "CHMOD":
 		mode, err := strconv.ParseUint(strings.Join(s.args[1:], " "), 8, 32)
 		check(w.t, err, os.MkdirAll(arg, 0o755), unix.Chmod(arg, uint32(mode)))

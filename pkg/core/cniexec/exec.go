@@ -131,6 +131,8 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report this to the plugin's authors", path, MaxOutput)
 	case isError: // whatever the exit status
 		return nil, &Error{ReasonPlugin, own}
+	case state.Success() && nearlyError(stdout.text):
+		return nil, failed(ReasonOutput, "%s: printed an error that is no CNI error: %q: report this to the plugin's authors", path, abridged(stdout.text))
 	case state.Success() && add && !isResult(stdout.text):
 		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
 	case state.Success():
@@ -138,6 +140,22 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 	}
 	return nil, failed(ReasonDied, "%s: %v, without a CNI error; standard output %q, standard error %q",
 		path, state, abridged(stdout.text), abridged(stderr.beginning))
+}
+
+// nearlyError reports whether text is an object like {"code": "7"}, {"msg": "no"} or {"error": "no"}, which a plugin that
+// writes its own JSON may print when it fails. A code of 0, and a result with such a key, are no error.
+func nearlyError(text []byte) bool {
+	var has struct {
+		Code, Msg, Error                  any
+		Interfaces, IPs, IP4, IP6, Routes json.RawMessage
+	}
+	if json.Unmarshal(text, &has) != nil || has.Interfaces != nil || has.IPs != nil || has.IP4 != nil || has.IP6 != nil || has.Routes != nil {
+		return false
+	}
+	if has.Code != nil {
+		return has.Code != 0.0
+	}
+	return has.Msg != nil || has.Error != nil
 }
 
 // withPath sets PATH unless it has a usable value. It is "/" in a container image without a shell.

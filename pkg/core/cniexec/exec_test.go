@@ -96,6 +96,20 @@ func TestCNIErrorIsFailureWhateverExitStatus(t *testing.T) {
 	}
 }
 
+// A plugin that writes its own JSON may print an error that libcni takes for success.
+func TestMalformedErrorIsFailure(t *testing.T) {
+	for _, verb := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
+		for _, text := range []string{`{"code":"7","msg":"no"}`, `{"cniVersion":"1.1.0","msg":"no"}`, `{"error":"no"}`, `{"code":7.5}`, `{"code":true}`} {
+			_, err := call(t, &cniexec.Exec{}, script(t, "echo '"+text+"'"), verb)
+			expect(t, err, cniexec.ReasonOutput, "printed an error that is no CNI error")
+		}
+		for _, text := range []string{`{"cniVersion":"1.1.0"}`, `{"code":0,"msg":"done"}`, `{"msg":"hello","ips":[]}`} {
+			_, err := call(t, &cniexec.Exec{}, script(t, "echo '"+text+"'"), verb)
+			must(t, err)
+		}
+	}
+}
+
 func TestErrorOfDiedPluginHasItsOutput(t *testing.T) {
 	_, err := call(t, &cniexec.Exec{}, script(t, "echo out; echo err >&2; exit 9"), "ADD")
 	expect(t, err, cniexec.ReasonDied, "/plugin: exit status 9", `standard output "out"`, `standard error "err"`)

@@ -96,6 +96,7 @@ type Entry struct {
 	Format int `json:"format,omitempty"` // set by Put
 	Key
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
+	Inode  uint64    `json:"inode,omitempty"`  // of Netns if its path names a process, whose number may be reused; 0 = not recorded
 	BootID string    `json:"bootID,omitempty"` // set by Put
 	Time   time.Time `json:"time"`             // time of ADD
 	Uptime Uptime    `json:"uptime,omitempty"` // of the host at ADD, set by Put; 0 = unknown, in entries of older builds

@@ -48,7 +48,10 @@ type Journal struct {
 // records is the directory of the records of all attachments, or of all claims.
 type records struct{ *store.Dir }
 
-const entriesDir, claimsDir, cacheDir = "attachments", "claims", "libcni"
+const entriesDir, claimsDir = "attachments", "claims"
+
+// Names for [Journal.Writable].
+const SpecLeases, Caches = "leases/spec", "libcni"
 
 func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, claimsDir, record) }
 
@@ -273,7 +276,7 @@ func (j *Journal) Forget(e *Entry) error {
 		}
 	}
 	if len(e.Delegates) > 0 {
-		if err := os.RemoveAll(j.Cache(e.Key)); err != nil {
+		if err := store.UnlessGone(os.RemoveAll(j.Cache(e.Key))); err != nil {
 			return err
 		}
 	}
@@ -337,7 +340,7 @@ const OwnRemedy = "delete the directory, or chown it to root and chmod it to 070
 
 // Own returns an error if users other than root and this process's can change the journal: root runs what its entries say.
 func (j *Journal) Own() error {
-	if err := store.Own(j.dir, entriesDir, claimsDir, cacheDir, "leases", "leases/device", "leases/file", "leases/spec", "leases/socket"); err != nil {
+	if err := store.Own(j.dir, entriesDir, claimsDir, Caches, "leases", "leases/device", "leases/file", SpecLeases, "leases/socket"); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	return nil
@@ -351,12 +354,24 @@ func (j *Journal) Ignored() *Journal {
 	return none
 }
 
-// Writable returns an error if Put could not write to the disk. It changes nothing.
-func (j *Journal) Writable() error {
+// Writable returns an error if Put could not write to the disk. It changes nothing. The names are those of further
+// directories that the caller needs: [SpecLeases] for a CDI spec, [Caches] for delegates.
+func (j *Journal) Writable(names ...string) error {
 	if err := store.Lockable(j.dir); err != nil {
 		return err
 	}
-	return j.entries.Room()
+	// The entry, its temporary file, libcni's cache, and a directory and a link for each of up to six leases.
+	files := uint64(16)
+	for _, name := range append([]string{entriesDir, "leases", "leases/file", "leases/device"}, names...) {
+		dir := store.Private(filepath.Join(j.dir, name))
+		if err := dir.Writable(); err != nil {
+			return err
+		}
+		if notThere(dir.Path("")) {
+			files++
+		}
+	}
+	return j.entries.Room(files)
 }
 
 // Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one

@@ -155,7 +155,7 @@ func absent(err error) bool {
 // rest.
 func (j *Journal) Sweep(removed func(path string)) error {
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
-	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in(cacheDir))}
+	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in(Caches))}
 	return errors.Join(append(errs, j.sweepClaims(removed), j.sweepLeases(removed))...)
 }
 
@@ -238,11 +238,11 @@ func (j *Journal) Cache(k Key) string {
 	if err != nil { // GC and STATUS have no container, so libcni writes no files for them
 		name = "none"
 	}
-	return filepath.Join(j.dir, cacheDir, name)
+	return filepath.Join(j.dir, Caches, name)
 }
 
 func (j *Journal) sweepCache(removed func(name string)) error {
-	dir := store.Private(filepath.Join(j.dir, cacheDir))
+	dir := store.Private(filepath.Join(j.dir, Caches))
 	caches, err := dir.Entries()
 	errs := []error{err}
 	for _, c := range caches {

@@ -78,6 +78,15 @@ func NetnsNamesProcess(path string) bool {
 	return false
 }
 
+// NetnsInode returns the inode of a network namespace; 0 = unknown.
+func NetnsInode(path string) uint64 {
+	var stat unix.Stat_t
+	if unix.Stat(path, &stat) != nil {
+		return 0
+	}
+	return stat.Ino
+}
+
 // namesProcess recognizes proc at any mount point, such as /host/proc/4711/ns/net.
 func namesProcess(path string) bool {
 	_, below, ok := strings.Cut(path+"/", "/proc/")

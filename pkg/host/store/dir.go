@@ -127,20 +127,15 @@ func (d *Dir) Names() (names []string, err error) {
 	return names, err
 }
 
-// mostFiles is more than the number of files and directories that an ADD creates in the state directory: the entry, its
-// temporary file, libcni's cache, and a directory and a link for each of up to six leases. A claim of a few devices
-// creates fewer.
-const mostFiles = 32
-
-// Room returns an error unless the files of an ADD or a claim can be written in the directory, or in its nearest
+// Room returns an error unless that number of small files and directories can be written in the directory, or in its nearest
 // existing ancestor. It changes nothing. Some file systems, such as Btrfs, have no limit on files and report none.
-func (d *Dir) Room() error {
+func (d *Dir) Room(files uint64) error {
 	if err := d.Writable(); err != nil {
 		return err
 	}
 	dir, on, err := disk(d.path)
-	if err == nil && (on.Files > 0 && on.Ffree < mostFiles || on.Blocks > 0 && on.Bfree < mostFiles) {
-		return fmt.Errorf("%s: no room for %d files (%d inodes and %d blocks are free): %w", dir, mostFiles, on.Ffree, on.Bfree, syscall.ENOSPC)
+	if err == nil && (on.Files > 0 && on.Ffree < files || on.Blocks > 0 && on.Bfree < files) {
+		return fmt.Errorf("%s: no room for %d files (%d inodes and %d blocks are free): %w", dir, files, on.Ffree, on.Bfree, syscall.ENOSPC)
 	}
 	return err
 }

@@ -45,20 +45,38 @@ func Vet(cfg *config.Config) (devinfo.Violations, error) {
 	return list, nil
 }
 
-// vetText returns an error for the first brace or dollar sign outside the placeholders of text.
+// vetText returns an error for the first brace or dollar sign outside the placeholders of text, or the first placeholder in
+// other brackets.
 func vetText(key, text string) error {
 	for at := 0; ; {
-		next := strings.IndexAny(text[at:], "{}$")
+		next := strings.IndexAny(text[at:], "{}$%<[(")
 		if next < 0 {
 			return nil
 		}
 		at += next
+		if strings.IndexByte("{}$", text[at]) < 0 {
+			if value := bracketed(text[at:]); value != "" {
+				return noPlaceholder(key, value)
+			}
+			at++
+			continue
+		}
 		name := placeholder(text[at:])
 		if text[at] != '{' || name == "" {
 			return nearly(key, text, at)
 		}
 		at += len("{}") + len(name)
 	}
+}
+
+// bracketed returns the placeholder in other brackets at the beginning of text, such as %podUID% or <pod-uid>; "" = none.
+func bracketed(text string) string {
+	closing := map[byte]byte{'%': '%', '<': '>', '[': ']', '(': ')'}[text[0]]
+	end := 1 + strings.IndexByte(text[1:], closing)
+	if end == 0 || !slices.ContainsFunc(placeholders, func(name string) bool { return strings.EqualFold(name, word(text[:end])) }) {
+		return ""
+	}
+	return text[:end+1]
 }
 
 // nearly returns the error for the wrong character at a position. Its value is what the author took for a placeholder:
@@ -72,17 +90,25 @@ func nearly(key, text string, at int) error {
 			value += rest[:len(rest)-len(strings.TrimLeft(rest, "})"))]
 		}
 	}
+	return noPlaceholder(key, value)
+}
+
+func noPlaceholder(key, value string) error {
 	want := "one of the placeholders {" + strings.Join(placeholders, "}, {") + "}"
-	word := strings.Map(func(r rune) rune {
+	if word := word(value); word != "" {
+		want += "; the nearest is {" + config.Nearest(word, placeholders) + "}"
+	}
+	return &config.Problem{Key: key, Value: value, Want: want}
+}
+
+// word returns the letters, digits and colons of text.
+func word(text string) string {
+	return strings.Map(func(r rune) rune {
 		if r|0x20 >= 'a' && r|0x20 <= 'z' || r >= '0' && r <= ':' {
 			return r
 		}
 		return -1
-	}, value)
-	if word != "" {
-		want += "; the nearest is {" + config.Nearest(word, placeholders) + "}"
-	}
-	return &config.Problem{Key: key, Value: value, Want: want}
+	}, text)
 }
 
 // misspelt returns a warning for each of the first ten keys that resemble a key of the specification.

@@ -36,7 +36,7 @@ func TestTextThatIsNearlyPlaceholderIsError(t *testing.T) {
 func TestVetAcceptsPlaceholders(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `{"deviceInfo": {}}`, `{"cdi": true}`, `{"name": "{x}", "resourceName": "$", "cdi": {"name": "{podUID}-{ifName}", "socketDir": "/{network}/{podUID}/{containerID}{containerID:12}"}}`,
-		`{"deviceInfo": {"{podName}": {"note": ["{podNamespace}", {"(": "[a]"}]}}}`,
+		`{"deviceInfo": {"{podName}": {"note": ["{podNamespace}", {"(": "[a]"}, "100%", "<b>podUID</b>", "[", "50%podUID", "(pod)"]}}}`,
 	} {
 		if warnings, err := attachment.Vet(parse(t, text)); err != nil || warnings != nil {
 			t.Errorf("%s: %v, %v", text, warnings, err)
