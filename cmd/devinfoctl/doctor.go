@@ -20,9 +20,10 @@ const doctorHelp = `Examines the whole node. For each problem it prints one line
   attachments  the journal, the claims, the files, the namespaces and the devices agree
   leases       cni-dra-driver has a record of each claim with a lease
   holders      no VF has two holders: exclusive leases, device plugins, sriov-cni
-  leftovers    a free VF has no VLAN, trust or MAC address of an earlier pod
+  allocations  the node has each device that the kubelet has given to a pod
+  usable       the next pod can use each VF, SF and vDPA device that no pod has
+  leftovers    the free VFs of a PF have the same VLAN, trust, rates, spoof check and MAC
   addresses    no two VFs have the same MAC, except in the bond of a pod
-  drivers      each VF and vDPA device has a driver
   cards        how devinfo was tried on NICs like those of this node
   plugin       the devinfo plugin is installed, and is of this program's build
   settings     the node settings can be used
@@ -37,11 +38,13 @@ CNI_COMMAND=VERSION, which changes nothing. A capture is examined as of its time
 
 Exits with 1 if there is an error; warnings do not count.`
 
+const podResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
 func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Paths) {
 	t.cniPathFlag(cmd)
 	cmd.Flags().StringVar(&p.ConfDir, "cni-conf-dir", "", "`directory` of CNI's network configurations (default /etc/cni/net.d, or the directory of K3s, OpenShift or MicroK8s)")
 	cmd.Flags().StringVar(&p.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
-	cmd.Flags().StringVar(&p.PodResources, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet's pod resources API")
+	cmd.Flags().StringVar(&p.PodResources, "pod-resources", podResources, "`socket` of the kubelet's pod resources API")
 	cmd.Flags().StringVar(&p.SRIOVLocks, "sriov-locks", journal.SRIOVLocks, "`directory` of sriov-cni's locks")
 }
 
@@ -60,7 +63,11 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			e, err := doctor.EvidenceOf(h.Node, live)
+			devices, err := h.devices()
+			if err != nil {
+				return fmt.Errorf("doctor: %w", err)
+			}
+			e, err := doctor.EvidenceOf(h.Node, devices, live)
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/commandline"
+	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -21,6 +24,9 @@ DEVICE is a PCI address (03:00.5 is 0000:03:00.5), an auxiliary device (an SF), 
 network interface, or an RDMA device, which stands for its parent device. With --netns it is an
 interface in that network namespace. For a macvlan, ipvlan or vlan interface inspect shows the
 device of the lower interface, as ADD does with the key followLower.
+
+For a VF, SF or vDPA device that no pod has it also says why the next pod could not use it, as
+doctor does for all of them.
 
 Exits with 1 if ADD could not describe the device.`
 
@@ -36,12 +42,12 @@ func inspectCommand(t *tool) *cobra.Command {
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
   devinfoctl --capture node.txtar inspect ens1f0v2`,
 		Args: commandline.Args(1, "DEVICE"),
-		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
+		RunE: t.onHost(func(cmd *cobra.Command, h *host, args []string) error {
 			s.Name = args[0]
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // a name, as for ip -n
 				s.Netns = "/run/netns/" + s.Netns
 			}
-			return t.inspect(h, s)
+			return t.inspect(cmd.Context(), h, s)
 		}),
 	}
 	cmd.Flags().StringVar(&s.Netns, "netns", "", "network namespace that the interface is in, by `path`, or by the name that ip -n takes")
@@ -49,7 +55,7 @@ func inspectCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-func (t *tool) inspect(h *host, s node.Subject) error {
+func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 	in, err := h.Inspect(s)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -58,6 +64,9 @@ func (t *tool) inspect(h *host, s node.Subject) error {
 		return clierr.For(err, "devinfoctl list -o json has the network namespace of each attachment")
 	case err != nil:
 		return err
+	}
+	if s.Netns == "" {
+		in.Unusable = h.unusable(ctx, in.Device)
 	}
 	err = t.print(in, func(w io.Writer) {
 		if in.DeviceInfo != nil {
@@ -75,9 +84,34 @@ func (t *tool) inspect(h *host, s node.Subject) error {
 		}
 		say(w, "", "problem", in.Problem)
 		say(w, "", "warning", in.Warnings...)
+		say(w, "", "the next pod could not use it", in.Unusable...)
 	})
 	if err == nil && in.Problem != "" {
 		return clierr.ErrFound
 	}
 	return err
+}
+
+// unusable returns why the next pod could not use a free device. It returns nothing if it cannot tell who has the device.
+func (h *host) unusable(ctx context.Context, device string) (why []string) {
+	live, err := h.capturedLive()
+	if h.file == nil {
+		live = new(doctor.Live)
+		live.GatherDevices(ctx, doctor.Paths{Settings: h.Settings, PodResources: podResources, SRIOVLocks: journal.SRIOVLocks}, h.NetnsGone)
+	}
+	if err != nil || live == nil || h.file == nil && !live.Kubelet {
+		return nil
+	}
+	devices, err := h.devices()
+	if err != nil {
+		return nil
+	}
+	e, err := doctor.EvidenceOf(h.Node, devices, live)
+	if err != nil {
+		return nil
+	}
+	for _, f := range e.Unusable(device) {
+		why = append(why, f.Found+" ("+f.Remedy+")")
+	}
+	return why
 }

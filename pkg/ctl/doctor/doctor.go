@@ -11,13 +11,17 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/build"
+	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/nic"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 type Level string
@@ -34,6 +38,7 @@ const (
 type Finding struct {
 	Check  string `json:"check"`
 	Level  Level  `json:"level"`
+	Rule   string `json:"rule,omitempty"`   // of [Rules]; "" = the check has passed
 	Text   string `json:"text"`             // object and problem
 	Remedy string `json:"remedy,omitempty"` // "" = there is nothing to do
 }
@@ -44,7 +49,9 @@ type Evidence struct {
 	Unrecorded  []node.ClaimLeases // leases of claims without a record of cni-dra-driver
 	Unseen      int                // number of claims with leases whose records are not visible here
 	VFs         []VF
-	VDPAs       []*hostdev.Device
+	Devices     []*hostdev.Device    // network devices of the node
+	Closed      bool                 // only the host's network namespace can open RDMA devices
+	GivenGone   []podresources.Given // allocations of devices that are not on the node
 	Cards       []nic.Card
 	NodeFile    string       // why the node settings cannot be used; "" = they can
 	CDIDir      string       // directory of CDI specs in the node settings
@@ -57,7 +64,6 @@ type Evidence struct {
 // VF is a virtual function with the settings that its PF reports.
 type VF struct {
 	Address  string // PCI address
-	Driver   string // "" = unbound
 	PFDriver string // "" = the PF is unbound
 	Known    bool   // the PF reports the settings
 	settings.VFRecord
@@ -72,27 +78,21 @@ type probe struct {
 	well func(*Evidence) string // "" = there was nothing to check
 }
 
-// findings collects the findings of one probe.
-type findings []Finding
-
-func (f *findings) add(level Level, text, remedy string) {
-	*f = append(*f, Finding{Level: level, Text: text, Remedy: remedy})
-}
-
-// unseen adds a finding for facts that the capture does not contain.
-func (f *findings) unseen(what string) {
-	f.add(Unknown, what+": not in the capture", "capture the host with this devinfoctl")
-}
-
 func probes() []probe {
 	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
 	return []probe{
 		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
 		{"leases", "", leases, is("cni-dra-driver has a record of each claim with a lease")},
 		{"holders", "", holders, func(e *Evidence) string { return Count(len(e.VFs), "VF") + ", none with two holders" }},
-		{"leftovers", "", leftovers, is("no free VF has a VLAN, trust or MAC address of an earlier pod")},
+		{"allocations", "the allocations of the kubelet", allocations, func(e *Evidence) string {
+			if len(e.Live.Devices) == 0 && !e.Live.Kubelet { // the check "sight" says why
+				return ""
+			}
+			return Count(len(e.Live.Devices), "device") + " given to pods, none missing"
+		}},
+		{"usable", "", usable, func(e *Evidence) string { return Count(len(e.free(e.candidates())), "free device") + ", usable" }},
+		{"leftovers", "", leftovers, is("no free VF differs from those beside it")},
 		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
-		{"drivers", "", drivers, is("each VF and vDPA device has a driver")},
 		{"cards", "", cards, nil},
 		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
 		{"settings", "", nodeSettings, is("the node settings can be used")},
@@ -116,7 +116,7 @@ func Diagnose(e *Evidence) (all []Finding) {
 		}
 		if len(list) == 0 && c.well != nil {
 			if text := c.well(e); text != "" {
-				list.add(OK, text, "")
+				list = append(list, Finding{Level: OK, Text: text})
 			}
 		}
 		for _, a := range list {
@@ -136,7 +136,7 @@ func Count(n int, what string) string {
 }
 
 // EvidenceOf returns the evidence of a node. live is nil if the capture has no live facts.
-func EvidenceOf(n *node.Node, live *Live) (*Evidence, error) {
+func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) {
 	list, err := n.Attachments()
 	if err != nil {
 		return nil, err
@@ -153,24 +153,62 @@ func EvidenceOf(n *node.Node, live *Live) (*Evidence, error) {
 	if len(e.Unrecorded) > 0 && !n.SeesDriver() {
 		e.Unseen, e.Unrecorded = len(e.Unrecorded), nil
 	}
-	devices, _, err := hostdev.Read(hostdev.Host{Sys: n.Sys})
-	if err == nil {
-		e.Cards, err = nic.Seen(n.Sys, devices)
+	return e, e.read(host)
+}
+
+// read adds the devices of the host.
+func (e *Evidence) read(host hostdev.Host) (err error) {
+	host.Eswitches = nil // their modes do not matter
+	if e.Devices, _, err = hostdev.Read(host); err != nil {
+		return err
 	}
-	for _, d := range devices {
-		switch d.Kind {
-		case hostdev.VDPA:
-			e.VDPAs = append(e.VDPAs, d)
-		case hostdev.VF:
-			vf := VF{Address: d.PCI, Driver: d.Driver, PFDriver: d.Parent.Driver, VFRecord: settings.VFRecord{PF: d.Parent.PCI}}
-			if d.Number != nil && e.Live != nil {
-				is := func(v settings.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
-				if at := slices.IndexFunc(e.Live.VFs, is); at >= 0 {
-					vf.Known, vf.VFRecord = true, e.Live.VFs[at]
-				}
-			}
-			e.VFs = append(e.VFs, vf)
+	shared, err := host.Sys.IsRDMAShared()
+	if err != nil {
+		return err
+	}
+	e.Closed = !shared
+	if e.Cards, err = nic.Seen(host.Sys, e.Devices); err != nil {
+		return err
+	}
+	for _, d := range e.Devices {
+		if d.Kind == hostdev.VF {
+			e.VFs = append(e.VFs, e.vf(d))
 		}
 	}
-	return e, err
+	if e.Live == nil {
+		return nil
+	}
+	for _, given := range e.Live.Devices {
+		there, known, err := onNode(host.Sys, given.Device)
+		if err != nil {
+			return err
+		}
+		if known && !there {
+			e.GivenGone = append(e.GivenGone, given)
+		}
+	}
+	return nil
+}
+
+// onNode reports whether the device of an ID is on the node. known is false for an ID that is not the name of a device.
+func onNode(sys *sysfs.FS, id string) (there, known bool, err error) {
+	bus := "auxiliary"
+	if address, err := pci.Parse(id); err == nil {
+		bus, id = "pci", address.String()
+	} else if !strings.Contains(id, ".sf.") || strings.Contains(id, "/") {
+		return false, false, nil
+	}
+	_, there, err = sys.Inode(bus, id)
+	return there, true, err
+}
+
+func (e *Evidence) vf(d *hostdev.Device) VF {
+	vf := VF{Address: d.PCI, PFDriver: d.Parent.Driver, VFRecord: settings.VFRecord{PF: d.Parent.PCI}}
+	if d.Number != nil && e.Live != nil {
+		is := func(v settings.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
+		if at := slices.IndexFunc(e.Live.VFs, is); at >= 0 {
+			vf.Known, vf.VFRecord = true, e.Live.VFs[at]
+		}
+	}
+	return vf
 }

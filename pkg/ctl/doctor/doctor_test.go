@@ -13,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
-	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 )
@@ -21,7 +20,7 @@ import (
 // vf returns a VF without a holder.
 func vf(function string, s settings.VF) doctor.VF {
 	pf := settings.VFRecord{PF: "0000:03:00.0", PFName: "ens1", VF: s}
-	return doctor.VF{Address: "0000:03:00." + function, Driver: "iavf", PFDriver: "ice", Known: true, VFRecord: pf}
+	return doctor.VF{Address: "0000:03:00." + function, PFDriver: "ice", Known: true, VFRecord: pf}
 }
 
 // by changes the driver of a VF's PF.
@@ -94,21 +93,19 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
 		})}, nil},
 		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("3", settings.VF{VLAN: 7, Trust: true, MAC: mac}))}},
-			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has VLAN 7, trust, MAC 02:00:00:00:00:01"}},
+			[]string{"info leftovers 0000:03:00.3: no pod has it, and it has VLAN 7, trust on, unlike the free VFs beside it"}},
 		"left VLAN, and the VF's own MAC": {doctor.Evidence{VFs: []doctor.VF{vf("3", settings.VF{VLAN: 7, MAC: mac})}},
-			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has VLAN 7"}},
+			[]string{"info leftovers 0000:03:00.3: no pod has it, and it has VLAN 7, unlike the free VFs beside it"}},
+		"settings of an owner": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{VLAN: 7, MaxRate: 200}), vf("3", settings.VF{VLAN: 7, MaxRate: 200}), vf("4", settings.VF{VLAN: 7})}},
+			[]string{"info leftovers 0000:03:00.4: no pod has it, and it has min_tx_rate 0 max_tx_rate 0, unlike the free VFs beside it"}},
+		"settings of other PFs": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{SpoofCheck: true}), of("0000:04:00.0", vf("3", settings.VF{}))}}, nil},
+		"allocation of a lost device": {doctor.Evidence{GivenGone: []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:00:15.0"}}},
+			[]string{"error allocations 0000:00:15.0: pod ns/a has it from device plugin example.com/vf, but it is not on this node, so its next ADD fails"}},
 		"no VLAN of mlx4":       {doctor.Evidence{VFs: []doctor.VF{by("mlx4_core", vf("3", settings.VF{VLAN: 4095, MAC: mac}))}}, nil},
 		"MACs that the VFs set": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{}), vf("3", settings.VF{MAC: mac})}}, nil},
 		"left MAC": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("2", settings.VF{})), by("mlx5_core", vf("3", settings.VF{MAC: mac}))}},
-			[]string{"warning leftovers 0000:03:00.3: the VF is free, but still has MAC 02:00:00:00:00:01"}},
-		"MACs for all": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: "02:00:00:00:00:02"}), vf("3", settings.VF{MAC: mac})}}, nil},
-		"spoilt interface of a free VF": {doctor.Evidence{VFs: []doctor.VF{vf("3", settings.VF{})}, Live: live(func(l *doctor.Live) {
-			spoilt := settings.Dump{"noarp": "on", "multicast": "on", "xdp": "program 7"}
-			l.Conditions = []settings.Condition{{Device: "0000:03:00.3", Name: "eth3", Dump: spoilt}, {Device: "0000:03:00.0", Name: "p0", Dump: spoilt}}
-		})}, []string{"warning leftovers 0000:03:00.3: the VF is free, but its interface eth3 has ARP off, xdp program 7"}},
-		"spoilt interface of a pod's VF": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Conditions = []settings.Condition{{Device: "0000:03:00.2", Name: "eth2", Dump: settings.Dump{"noarp": "on"}}}
-		})}, nil},
+			[]string{"info leftovers 0000:03:00.3: no pod has it, and it has MAC 02:00:00:00:00:01, unlike the free VFs beside it"}},
+		"MACs for all":      {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: "02:00:00:00:00:02"}), vf("3", settings.VF{MAC: mac})}}, nil},
 		"settings of a pod": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{VLAN: 7, Trust: true})}, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}}, nil},
 		"same MAC": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), vf("3", settings.VF{MAC: mac})}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
@@ -122,15 +119,13 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
 		"same MAC on two PFs, free": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), of("0000:04:00.0", vf("3", settings.VF{MAC: mac}))}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
-		"no driver": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Known: true}}, VDPAs: []*hostdev.Device{{Ref: hostdev.Ref{VDPA: "vdpa0"}}}},
-			[]string{"warning drivers 0000:03:00.2: the VF has no driver", "warning drivers vdpa0: the vDPA device has no driver"}},
-		"PFs out of sight": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}},
+		"PFs out of sight": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2"}}},
 			[]string{"unknown leftovers the PFs do not report the settings of their VFs", "unknown addresses the PFs do not report the settings of their VFs"}},
 		"no plugin": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Plugins = nil })},
 			[]string{"error plugin the devinfo plugin is not in /opt/cni/bin"}},
 		"broken plugin": {doctor.Evidence{Live: live(func(l *doctor.Live) {
 			l.Plugins["devinfo"] = doctor.Plugin{Path: "/opt/cni/bin/devinfo", Problem: "exec format error"}
-		})}, []string{"error plugin /opt/cni/bin/devinfo: exec format error"}},
+		})}, []string{"error plugin /opt/cni/bin/devinfo: the devinfo plugin does not run: exec format error"}},
 		"other plugin": {doctor.Evidence{Asking: build.Info{Version: "v0.2.0", Revision: "fedcba9876543210", Dirty: true}},
 			[]string{"warning plugin /opt/cni/bin/devinfo is unknown version, commit 0123456789ab, and this program is v0.2.0, commit fedcba987654 (dirty)"}},
 		"node settings": {doctor.Evidence{NodeFile: "node settings /etc/x: logLevel: \"loud\""}, []string{`error settings node settings /etc/x: logLevel: "loud"`}},
@@ -138,7 +133,7 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			l.Networks[0].Findings = []validate.Finding{{Path: "plugins[1].strict", Rule: "must be true or false"}, {Path: "plugins[1].strct", Rule: "the key is not known", Warning: true}}
 		})}, []string{"error networks /etc/cni/net.d/10.conflist: plugins[1].strict: must be true or false",
 			"warning networks /etc/cni/net.d/10.conflist: plugins[1].strct: the key is not known"}},
-		"directory":     {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: no such file"}},
+		"directory":     {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Missing = map[string]string{"/opt/cni/bin": "no such file"} })}, []string{"warning directories /opt/cni/bin: cannot be used: no such file"}},
 		"CDI elsewhere": {doctor.Evidence{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
 		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},
@@ -163,30 +158,37 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 	}
 }
 
-// Each word of a remedy for leftovers changes a setting of the VF, and afterwards there is no finding.
-func TestRemedyOfLeftoversChangesTheVF(t *testing.T) {
+// What the remedy for a difference sets is all that differs: afterwards there is no finding.
+func TestRemedyOfLeftoversEndsTheDifference(t *testing.T) {
 	for _, driver := range []string{"mlx5_core", "hns3", "mlx4_core", "ice", "i40e", ""} {
-		for _, vlan := range []int{0, 7, 4095} {
-			for _, s := range []settings.VF{{VLAN: vlan}, {VLAN: vlan, Trust: true}, {VLAN: vlan, MAC: "02:00:00:00:00:01"}, {VLAN: vlan, Trust: true, MAC: "02:00:00:00:00:01"}} {
-				vfs := []doctor.VF{by(driver, vf("2", settings.VF{})), by(driver, vf("3", s))}
-				for n := range 2 {
-					for _, a := range doctor.Diagnose(&doctor.Evidence{VFs: vfs, Live: live(nil)}) {
-						if a.Check != "leftovers" || a.Level != doctor.Warning {
-							continue
+		for _, s := range []settings.VF{{VLAN: 7}, {VLAN: 4095, Trust: true}, {MaxRate: 200}, {LinkState: 1}, {SpoofCheck: true}, {VLAN: 7, Trust: true, MAC: "02:00:00:00:00:01", MinRate: 1}} {
+			vfs := []doctor.VF{by(driver, vf("2", settings.VF{})), by(driver, vf("3", settings.VF{})), by(driver, vf("4", s))}
+			for n := range 2 {
+				for _, a := range doctor.Diagnose(&doctor.Evidence{VFs: vfs, Live: live(nil)}) {
+					if a.Rule != "differs" {
+						continue
+					}
+					_, command, _ := strings.Cut(a.Remedy, "ip link set ")
+					for change := range slices.Chunk(strings.Fields(command)[3:], 2) { // after PF vf N
+						before := vfs[2]
+						switch strings.Join(change, " ") {
+						case "vlan 0":
+							vfs[2].VLAN = 0
+						case "trust off":
+							vfs[2].Trust = false
+						case "spoofchk off":
+							vfs[2].SpoofCheck = false
+						case "state auto":
+							vfs[2].LinkState = 0
+						case "min_tx_rate 0":
+							vfs[2].MinRate = 0
+						case "max_tx_rate 0":
+							vfs[2].MaxRate = 0
+						case "mac 00:00:00:00:00:00":
+							vfs[2].MAC = ""
 						}
-						for change := range slices.Chunk(strings.Fields(a.Remedy)[6:], 2) { // after ip link set PF vf N
-							before := vfs[1]
-							switch strings.Join(change, " ") {
-							case "vlan 0":
-								vfs[1].VLAN = 0
-							case "trust off":
-								vfs[1].Trust = false
-							case "mac 00:00:00:00:00:00":
-								vfs[1].MAC = ""
-							}
-							if vfs[1] == before || n > 0 || before.VLAN == 4095 && vfs[1].VLAN == 0 {
-								t.Errorf("%s, %+v: %s of %q changes nothing", driver, s, change, a.Remedy)
-							}
+						if n > 0 || vfs[2] == before && change[0] != "min_tx_rate" && change[0] != "max_tx_rate" {
+							t.Errorf("%s, %+v: %s of %q changes nothing", driver, s, change, a.Remedy)
 						}
 					}
 				}
@@ -201,7 +203,7 @@ func TestEachCheckReportsAResult(t *testing.T) {
 		of     doctor.Evidence
 		level  doctor.Level
 		number int
-	}{{doctor.Evidence{Live: live(nil)}, doctor.OK, 11}, {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2", Driver: "iavf"}}}, doctor.Unknown, 6}} {
+	}{{doctor.Evidence{Live: live(nil)}, doctor.OK, 11}, {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2"}}}, doctor.Unknown, 7}} {
 		seen := map[doctor.Level]int{}
 		for _, a := range doctor.Diagnose(&test.of) {
 			seen[a.Level]++

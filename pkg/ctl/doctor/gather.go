@@ -22,8 +22,11 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Paths are the paths of files, directories and sockets on the node. All are absolute.
@@ -67,6 +70,12 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	l.ask(ctx, append(types, validate.Plugin))
 	l.validate(networks)
 	l.NRI = exists(p.NRISocket)
+	l.GatherDevices(ctx, p, gone)
+	return l
+}
+
+// GatherDevices collects the facts that tell which devices pods have, and whether the next pod can use the others.
+func (l *Live) GatherDevices(ctx context.Context, p Paths, gone func(netns string) (bool, error)) {
 	var err error
 	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
 		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
@@ -77,8 +86,8 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	if l.Conditions, err = settings.Conditions("/proc"); err != nil {
 		l.note("", fmt.Sprintf("settings of interfaces: %v", err))
 	}
-	l.devices(ctx, p.PodResources)
-	return l
+	l.Blind = !link.SeesProcesses() || err != nil
+	l.devices(ctx, p)
 }
 
 // ask runs plugins with VERSION, all in parallel, so that a plugin that hangs does not use up the time of the
@@ -202,18 +211,35 @@ func Executable(ctx context.Context, path string) Plugin {
 	return Plugin{path, e.CNIVersions, e.Problem, e.Build}
 }
 
-// devices reads the devices of pods from the kubelet's pod resources API.
-func (l *Live) devices(ctx context.Context, socket string) {
-	if _, err := os.Stat(socket); err != nil {
-		l.note(MountMore, "devices of pods: "+socket+": "+errorText(err))
+// devices reads the devices of pods from the kubelet's pod resources API. It leaves out PCI devices of other kinds, such as
+// GPUs, because a capture of /sys does not contain them.
+func (l *Live) devices(ctx context.Context, p Paths) {
+	if _, err := os.Stat(p.PodResources); err != nil {
+		l.note(MountMore, "devices of pods: "+p.PodResources+": "+errorText(err))
 		return
 	}
-	answer, err := podresources.Ask(ctx, socket)
+	answer, err := podresources.Ask(ctx, p.PodResources)
 	if err != nil {
 		l.note("check that the kubelet runs: systemctl status kubelet", fmt.Sprintf("devices of pods: %v", err))
 		return
 	}
-	l.Devices = answer.Given
+	sys := sysfs.New(os.DirFS(p.Settings.Sysfs))
+	devices, _, err := hostdev.Read(hostdev.Host{Sys: sys})
+	if err != nil {
+		l.note("", fmt.Sprintf("devices of pods: %v", err))
+	}
+	network := map[string]bool{}
+	for _, d := range devices {
+		network[d.At.Name] = true
+		if d.Function != nil {
+			network[d.Function.Address.String()] = true
+		}
+	}
+	l.Kubelet = true
+	l.Devices = slices.DeleteFunc(answer.Given, func(g podresources.Given) bool {
+		there, _, err := onNode(sys, g.Device)
+		return err == nil && there && !network[g.Device]
+	})
 }
 
 // Live contains the facts that are only available on the node itself.
@@ -221,6 +247,8 @@ type Live struct {
 	VFs        []settings.VFRecord  `json:"vfs,omitempty"`        // VFs whose PFs report the settings
 	Conditions []settings.Condition `json:"conditions,omitempty"` // of hardware interfaces
 	Devices    []podresources.Given `json:"devices,omitempty"`    // allocations of device plugins to pods
+	Kubelet    bool                 `json:"kubelet,omitempty"`    // the kubelet has answered, so that Devices is complete
+	Blind      bool                 `json:"blind,omitempty"`      // not all network namespaces are visible
 	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`      // locks of sriov-cni
 	Plugins    map[string]Plugin    `json:"plugins,omitempty"`    // CNI plugins by type: the configured ones and devinfo
 	PluginDirs []string             `json:"pluginDirs,omitempty"`

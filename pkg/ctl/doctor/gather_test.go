@@ -67,11 +67,11 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	difftest.Write(t, p.NRISocket, "", 0o600)
 
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
-	l.VFs, l.Conditions = nil, nil // of the machine that runs the test
+	l.VFs, l.Conditions, l.Blind = nil, nil, false // of the machine that runs the test
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
-		Devices: []podresources.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
-		Locks:   []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
+		Kubelet: true, Devices: []podresources.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
+		Locks: []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
@@ -181,8 +181,8 @@ func TestUnmountedDirectoriesAreUnknown(t *testing.T) {
 		got[a.Check] = a
 	}
 	for check, want := range map[string]doctor.Finding{
-		"networks":    {Level: doctor.Unknown, Text: p.ConfDir + ": no such file or directory", Remedy: doctor.MountMore},
-		"sight":       {Level: doctor.Unknown, Text: "devices of pods: " + p.PodResources + ": no such file or directory", Remedy: doctor.MountMore},
+		"networks":    {Level: doctor.Unknown, Rule: "conf-missing", Text: p.ConfDir + ": no such file or directory", Remedy: doctor.MountMore},
+		"sight":       {Level: doctor.Unknown, Rule: "unread", Text: "devices of pods: " + p.PodResources + ": no such file or directory", Remedy: doctor.MountMore},
 		"directories": {Level: doctor.OK, Text: "the directories of CNI and CDI exist"},
 	} {
 		want.Check = check

@@ -1,7 +1,7 @@
 package doctor
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -12,28 +12,27 @@ import (
 
 func attachments(e *Evidence, list *findings) {
 	if e.driverAway() && slices.ContainsFunc(e.Attachments, func(a node.Attachment) bool { return a.Claim != "" }) {
-		list.add(Error, "cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating",
-			"start it: kubectl get pods -A -o wide -l app.kubernetes.io/name=cni-dra-driver lists its pods; its log says why it ends")
+		list.add("driver-away")
 	}
 	for _, a := range e.Attachments {
-		name, state, why, remedy := a.Short(), a.State, a.Why, a.Verdict.Remedy
-		level := Info // while ADD or DEL runs
+		name, state, why, rule := a.Short(), string(a.State), a.Why, "attachment-note" // while ADD or DEL runs
 		switch {
 		case a.Verdict.Problem != "":
-			level = Error
-		case state == check.OK && len(a.Verdict.Warnings) > 0:
-			level, state, why, remedy = Warning, "changed", a.Verdict.Warnings[0], "run devinfoctl check "+name
-		case state == check.OK && why == "":
+			rule = "attachment"
+		case a.State == check.OK && len(a.Verdict.Warnings) > 0:
+			rule, why = "attachment-changed", a.Verdict.Warnings[0]
+		case a.State == check.OK && why == "":
 			continue
-		case state == check.OK:
+		case a.State == check.OK:
 			state = "at ADD" // found no device
-		case state == check.Unknown:
-			level, remedy = Unknown, "run devinfoctl doctor as root, outside of containers"
+		case a.State == check.Unknown:
+			rule = "attachment-unseen"
 		}
+		attachment := name
 		if a.Pod != "" {
-			name = "pod " + a.Pod + ", " + name
+			attachment = "pod " + a.Pod + ", " + name
 		}
-		list.add(level, strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", name, state, why), ": "), remedy)
+		list.add(rule, "attachment", attachment, "name", name, "why", why, "state", strings.TrimSuffix(state+": "+why, ": "), "remedy", a.Verdict.Remedy)
 	}
 }
 
@@ -42,11 +41,11 @@ func (e *Evidence) driverAway() bool { return e.Live != nil && e.Live.DriverAway
 // leases reports the leases that nobody will end.
 func leases(e *Evidence, list *findings) {
 	for _, c := range e.Unrecorded {
-		why, remedy := "has no record of the claim in "+c.Driver, c.Of.EndCommand()
+		rule, path := "lease-unrecorded", c.Driver
 		if c.Aside != "" {
-			why, remedy = "could not read its record and has set it aside as "+c.Aside, "delete its pods, detach what they leave, and remove that file"
+			rule, path = "lease-aside", c.Aside
 		}
-		list.add(Warning, fmt.Sprintf("claim %s: has leases of %s, but cni-dra-driver %s", c.Claim, strings.Join(c.Devices, ", "), why), remedy)
+		list.add(rule, "claim", c.Claim, "devices", strings.Join(c.Devices, ", "), "path", path, "remedy", c.Of.EndCommand())
 	}
 }
 
@@ -68,13 +67,19 @@ func (h hold) String() string {
 	return "pod " + h.pod + " (" + h.by + ")"
 }
 
-// holds returns the holds of VFs by address. A pod in a CNI network usually has a VF from a device plugin, so it
-// has two holds of the VF, which do not contradict each other.
+// holds returns the holds of VFs, SFs and vDPA devices by name. A pod in a CNI network usually has a VF from a device
+// plugin, so it has two holds of the VF, which do not contradict each other.
 func (e *Evidence) holds() map[string][]hold {
-	all := map[string][]hold{}
+	all, alone := map[string][]hold{}, map[string]bool{}
+	for _, v := range e.VFs {
+		alone[v.Address] = true
+	}
+	for _, d := range e.Devices {
+		alone[d.At.Name] = isCandidate(d)
+	}
 	add := func(h hold, devices ...string) {
 		for _, device := range devices {
-			if e.isVF(device) {
+			if alone[device] {
 				all[device] = append(all[device], h)
 			}
 		}
@@ -118,14 +123,27 @@ func holders(e *Evidence, list *findings) {
 		for n, a := range all[device] {
 			rest := all[device][n+1:]
 			if at := slices.IndexFunc(rest, func(b hold) bool { return quarrel(a, b) }); at >= 0 {
-				list.add(Error, fmt.Sprintf("%s: held by %s and by %s", device, a, rest[at]),
-					"delete one of the two pods; then remove the VF from the device plugin's pool, or from the rules of the DRA driver")
+				list.add("two-holders", "device", device, "one", a.String(), "other", rest[at].String())
 				break
 			}
 		}
 	}
 }
 
-func (e *Evidence) isVF(address string) bool {
-	return slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Address == address })
+// allocations reports what the kubelet has given to pods and the node has lost, for example since it was rebooted.
+func allocations(e *Evidence, list *findings) {
+	for _, g := range e.GivenGone {
+		list.add("allocated-gone", "device", g.Device, "pod", g.Pod, "resource", g.Resource)
+	}
+}
+
+// podOf returns the pod of a device's holds, or its network namespace; "" = no pod holds the device.
+func podOf(holds []hold) (pod string) {
+	for _, h := range holds {
+		pod = cmp.Or(pod, h.pod)
+	}
+	for _, h := range holds {
+		pod = cmp.Or(pod, h.ns)
+	}
+	return pod
 }

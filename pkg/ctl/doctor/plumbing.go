@@ -1,50 +1,49 @@
 package doctor
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
-	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/host/nic"
 )
 
 func plugin(e *Evidence, list *findings) {
 	p, there := e.Live.Plugins[validate.Plugin]
-	const install = "run devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
 	switch {
 	case !there:
-		list.add(Error, "the devinfo plugin is not in "+strings.Join(e.Live.PluginDirs, " or "), install)
+		list.add("plugin-missing", "dirs", strings.Join(e.Live.PluginDirs, " or "))
 	case p.Problem != "":
-		list.add(Error, p.Path+": "+p.Problem, install)
+		list.add("plugin-broken", "path", p.Path, "why", p.Problem)
 	case !p.Build.Same(e.Asking):
-		list.add(Warning, fmt.Sprintf("%s is %s, and this program is %s", p.Path, p.Build, e.Asking), install+", so that both have the same version")
+		list.add("plugin-other", "path", p.Path, "build", p.Build.String(), "own", e.Asking.String())
 	}
 }
 
 // nodeSettings reports node settings that cannot be used. Every ADD needs valid node settings.
 func nodeSettings(e *Evidence, list *findings) {
 	if e.NodeFile != "" {
-		list.add(Error, e.NodeFile, "correct the file, because every ADD fails")
+		list.add("settings", "why", e.NodeFile)
 	}
 }
 
 func networks(e *Evidence, list *findings) {
 	if e.Live.NoConf != "" {
-		list.add(Unknown, e.Live.NoConf+": no such file or directory", MountMore)
+		list.add("conf-missing", "path", e.Live.NoConf)
 		return
 	}
 	if len(e.Live.Networks) == 0 {
-		list.add(Info, "no network configuration on this node contains devinfo", "check the networks in the API: kubectl get net-attach-def -A -o yaml | devinfoctl validate -")
+		list.add("no-network")
 	}
 	for _, n := range e.Live.Networks {
 		for _, finding := range n.Findings {
-			level := Error
+			rule := "network"
 			if finding.Warning {
-				level = Warning
+				rule = "network-doubt"
 			}
-			list.add(level, n.Path+": "+finding.String(), "correct the file, then run devinfoctl validate "+n.Path)
+			list.add(rule, "path", n.Path, "finding", finding.String())
 		}
 	}
 }
@@ -55,40 +54,38 @@ func directories(e *Evidence, list *findings) {
 		if path == e.CDIDir {
 			by = "with cdiDir in the node settings"
 		}
-		list.add(Warning, path+": "+e.Live.Missing[path], "create it, or name another directory "+by+"; in a container, mount it")
+		list.add("directory", "path", path, "why", e.Live.Missing[path], "by", by)
 	}
 	for _, path := range e.Live.ReadOnly {
-		level, fails, keys := Error, "every ADD fails", "stateDir or deviceInfoDir"
+		rule := "read-only"
 		if path == e.CDIDir {
-			level, fails, keys = Warning, `ADD of networks with "cdi" fails`, "cdiDir"
+			rule = "cdi-read-only"
 		}
 		if e.Live.Missing[path] == "" { // otherwise it is reported already
-			list.add(level, path+": is on a read-only file system, so "+fails, "mount it read-write, or set "+keys+" in the node settings to a directory on another file system; in a container, mount that")
+			list.add(rule, "path", path)
 		}
 	}
 	if e.Live.NFS {
-		list.add(Error, "stateDir is on NFS, where files cannot be locked, so every DEL fails", "set stateDir in the node settings to a directory on a local disk")
+		list.add("nfs")
 	}
 	if e.Live.Exposed != "" {
-		list.add(Error, e.Live.Exposed+": ADD and GC fail, and DEL ignores the journal", journal.OwnRemedy)
+		list.add("exposed", "why", e.Live.Exposed)
 	}
 	// The defaults of cdi_spec_dirs in containerd (docs/cri/config.md) and of CRI-O (docs/crio.conf.5.md).
 	if usual := []string{"/etc/cdi", "/var/run/cdi", "/run/cdi"}; e.CDIDir != "" && !slices.Contains(usual, e.CDIDir) {
-		list.add(Warning, e.CDIDir+": is not a directory where container runtimes look for CDI specs by default",
-			"add it to cdi_spec_dirs of the runtime, or set cdiDir in the node settings to /var/run/cdi")
+		list.add("cdi-elsewhere", "path", e.CDIDir)
 	}
 }
 
 // runtime checks for NRI, because cni-dra-driver and devinfo-agent learn of pods only through it. Its defaults are in docs/NRI.md
 // of containerd and in docs/crio.conf.5.md of CRI-O.
 func runtime(e *Evidence, list *findings) {
-	const enable = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\""
 	switch {
 	case e.Live.NRI:
 	case e.DRA:
-		list.add(Error, "the container runtime has no NRI socket, and cni-dra-driver needs it", enable)
+		list.add("no-nri")
 	default:
-		list.add(Info, "the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent need it", enable)
+		list.add("no-nri-yet")
 	}
 }
 
@@ -99,23 +96,16 @@ func offer(e *Evidence, list *findings) {
 	case e.Offer == nil:
 		return
 	case e.driverAway() && e.Offer.Problem == "":
-		list.add(Info, DriverAway, "")
+		list.add("driver-away-offer")
 		return
 	case e.Offer.Problem != "":
-		list.add(Error, "cni-dra-driver: "+e.Offer.Problem, CorrectRules)
+		list.add("rules", "why", e.Offer.Problem)
 		return
 	}
 	for _, idle := range e.Offer.Unmatched {
-		list.add(Info, e.Offer.Rules+": "+idle.String(),
-			"correct the rule and restart cni-dra-driver, unless it is meant for other nodes; devinfoctl topology shows the devices of this node")
+		list.add("rule-unmatched", "rules", e.Offer.Rules, "why", idle.String())
 	}
 }
-
-// DriverAway is the text of the check "offer" if cni-dra-driver does not run.
-const DriverAway = "cni-dra-driver does not run on this node, so it offers no devices"
-
-// CorrectRules is the remedy for invalid rules.
-const CorrectRules = "correct the rules, and restart cni-dra-driver, which reads them when it starts"
 
 // offered returns the number of offered devices as text; "" = there is no offer.
 func offered(e *Evidence) string {
@@ -131,15 +121,25 @@ func offered(e *Evidence) string {
 	return Count(offered, "device") + " offered by the rules"
 }
 
+// cards tells which NICs of the node devinfo knows, and how it was tried on them.
+func cards(e *Evidence, list *findings) {
+	for _, card := range e.Cards {
+		remedy := nic.Remedy
+		if card.OnCard {
+			remedy = ""
+		}
+		list.add("card", "text", card.Text, "remedy", remedy)
+	}
+}
+
 func sight(e *Evidence, list *findings) {
 	if e.Unseen > 0 {
-		list.add(Unknown, fmt.Sprintf("cni-dra-driver's records of %d claims with leases are not visible here", e.Unseen),
-			"run devinfoctl doctor on the node itself, or in cni-dra-driver's pod")
+		list.add("records-unseen", "number", strconv.Itoa(e.Unseen))
 	}
 	if e.Live == nil {
 		return // the checks report missing live facts
 	}
 	for _, note := range e.Live.Notes {
-		list.add(Unknown, note.Text, note.Remedy)
+		list.add("unread", "why", note.Text, "remedy", note.Remedy)
 	}
 }

@@ -25,6 +25,7 @@ type Inspection struct {
 	Shared     bool             `json:"shared,omitempty"` // other interfaces use the device too
 	Problem    string           `json:"problem,omitempty"`
 	Warnings   []string         `json:"warnings,omitempty"`
+	Unusable   []string         `json:"unusable,omitempty"` // why the next pod could not use it, if no pod has it
 }
 
 type Subject struct {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"strings"
 
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/listing"
@@ -75,6 +76,17 @@ type Device struct {
 	Eswitch     string       // mode of the function's eswitch: "legacy" or "switchdev"; "" = none or unknown
 	RDMA        sysfs.RDMA
 }
+
+// LacksInterface reports whether the device should have an interface but has none in the host's network namespace.
+// Functions for VMs and DPDK, and vDPA devices, need none.
+func (d *Device) LacksInterface() bool {
+	forOthers := slices.ContainsFunc([]string{"vfio", "uio", "pci-stub", "pciback"}, func(part string) bool { return strings.Contains(d.Driver, part) })
+	kind := d.Kind == SF && d.Number != nil || d.PCI != ""
+	return kind && len(d.Ports) == 0 && !forOthers
+}
+
+// OnlyRDMA reports whether the device has RDMA devices here, and no interface in any network namespace.
+func (d *Device) OnlyRDMA() bool { return len(d.RDMA.Devices) > 0 && !d.RDMA.Netdev }
 
 // Interfaces looks up one network interface. [*link.Kernel] implements it.
 type Interfaces interface {

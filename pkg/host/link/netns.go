@@ -167,10 +167,7 @@ func NetnsGone(path string) (bool, error) {
 		return false, err
 	}
 	if NetnsNamesProcess(path) {
-		// All processes are visible in the initial PID namespace, whose inode is constant (include/linux/proc_ns.h,
-		// PROC_PID_INIT_INO). Without proc none is.
-		var stat unix.Stat_t
-		if unix.Stat("/proc/self/ns/pid", &stat) != nil || stat.Ino != 0xEFFFFFFC {
+		if !inFirst("/proc/self") {
 			return false, fmt.Errorf("%s names a process, but the processes of the node are not visible here: run this on the node itself, or in a pod with hostPID", path)
 		}
 		return true, nil
@@ -189,6 +186,16 @@ func NetnsGone(path string) (bool, error) {
 	}
 	return err == nil, err
 }
+
+// inFirst reports whether a process is in the initial PID namespace, in which all processes are visible, and whose inode is
+// constant (include/linux/proc_ns.h, PROC_PID_INIT_INO). Without proc none is.
+func inFirst(process string) bool {
+	var stat unix.Stat_t
+	return unix.Stat(process+"/ns/pid", &stat) == nil && stat.Ino == 0xEFFFFFFC
+}
+
+// SeesProcesses reports whether /proc shows all processes of the node to this process, with their network namespaces.
+func SeesProcesses() bool { return inFirst("/proc/1") }
 
 // SeesMounts reports whether mounts at path in other mount namespaces propagate to this one, because the mount of path
 // is shared or a slave, mount_namespaces(7). If it returns false, as in many containers, an existing network namespace

@@ -272,7 +272,7 @@ func TestNextPodSeesNothingOfWhatAPodSet(t *testing.T) {
 			n := trip(list...)
 			name := list[n].name
 			for _, fault := range settings.Usable(settings.Condition{Name: "nic", Dump: read(t, "nic")}) {
-				spoilt = append(spoilt, fault.Found)
+				spoilt = append(spoilt, strings.TrimPrefix(fault.Found, "nic has "))
 			}
 			list = slices.DeleteFunc(list[n+1:], func(s spoiler) bool { return s.name == name })
 			for name, value := range observe(t, index) {

@@ -3,6 +3,8 @@ package settings
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -10,36 +12,58 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/pkg/host/stack"
 )
 
-// Condition is what the kernel reports of a hardware interface that no pod has. [Usable] judges it.
+// Condition is what the kernel reports of a hardware device, or of an interface of it, that no pod has. [Usable] judges it.
 type Condition struct {
-	Device string   `json:"device"` // PCI address, or name on another bus
-	Name   string   `json:"name"`   // in the host's network namespace
-	Dump   Dump     `json:"dump"`
-	Zero   bool     `json:"zero,omitempty"` // its hardware address consists of zeros
-	Uppers []string `json:"uppers,omitempty"`
+	Device    string   `json:"device"`         // PCI address, or name on another bus
+	Name      string   `json:"name,omitempty"` // its interface in the host's network namespace; "" = none
+	Dump      Dump     `json:"dump,omitempty"`
+	Zero      bool     `json:"zero,omitempty"` // its hardware address consists of zeros
+	Uppers    []string `json:"uppers,omitempty"`
+	Elsewhere string   `json:"elsewhere,omitempty"` // its interface in another network namespace: "net1 in /proc/7/ns/net"; "" = none that is visible
 
-	// [Conditions] leaves this to callers, who know the number of a VF on its PF.
-	VF *VFRecord `json:"vf,omitempty"` // nil = not a VF, or the PF does not report its settings
+	// [Conditions] leaves these to callers, who have read /sys.
+	VF     *VFRecord       `json:"vf,omitempty"` // nil = not a VF, or the PF does not report its settings
+	Of     *hostdev.Device `json:"-"`            // nil = only the interface is judged
+	Carry  bool            `json:"-"`            // other devices are on it, such as the vDPA device of a VF
+	Closed bool            `json:"-"`            // only the host's network namespace can open RDMA devices
 }
 
-// A Fault is a rule that a free device breaks, so that the next pod gets no traffic, or somebody else gets it too.
+// A Fault is a rule that a free device breaks, so that the next pod cannot use it, or somebody else gets its traffic too.
 type Fault struct {
-	Rule   string // name of the rule: a setting of the [Dump], "stacked", "mac" or "vf-link-state"
-	Found  string // "ARP off"
+	Rule   string // name of the rule: a setting of the [Dump], or one of the constants below
+	Found  string // "eth3 has ARP off"
 	Remedy string // the command that mends it
+	Maybe  bool   // whether it harms depends on the network of the next pod, whose plugins may set it in ADD
 }
 
-// Usable returns the rules that a free device breaks; none = the next pod can use it. An administrator may have wanted
-// what breaks a rule: nothing of it says who has set it. What an owner often sets on purpose, such as VLAN, trust and
-// rate, breaks none.
+// The names of the rules that are no settings. [VFLinkState] and [AltNames] are rules too.
+const (
+	Stacked     = "stacked"   // nothing is stacked on its interface
+	NoDriver    = "driver"    // it has a driver
+	NoInterface = "interface" // its interface is in the host's network namespace
+	NoRDMA      = "rdma"      // pods can open the RDMA devices of a device without an interface
+	ZeroMAC     = "mac"
+	ZeroGUID    = "guid"
+)
+
+// namesOfPods matches the names that Multus gives to interfaces of pods.
+var namesOfPods = regexp.MustCompile(`^net[0-9]+$`)
+
+// Usable returns the rules that a free device breaks; none = the next pod can use it. doctor, inspect and cni-dra-driver
+// all ask here. An administrator may have wanted what breaks a rule: nothing of it says who has set it. What an owner often
+// sets on purpose, such as VLAN, trust and rate, breaks none.
 func Usable(c Condition) (faults []Fault) {
+	if c.Of != nil {
+		faults = c.device()
+	}
 	add := func(is bool, rule, found, remedy string) {
 		if is {
-			faults = append(faults, Fault{rule, found, remedy})
+			faults = append(faults, Fault{rule, c.Name + " has " + found, remedy, rule == AltNames})
 		}
 	}
 	set := "ip link set " + c.Name + " "
@@ -53,23 +77,51 @@ func Usable(c Condition) (faults []Fault) {
 		for _, point := range []string{"tcx-ingress", "tcx-egress"} {
 			add(c.Dump[point] != "", point, point+" "+c.Dump[point], "bpftool net detach "+strings.ReplaceAll(point, "-", "_")+" dev "+c.Name)
 		}
+		for _, name := range strings.Fields(c.Dump[AltNames]) { // an interface cannot be renamed to its own altname: EEXIST
+			add(namesOfPods.MatchString(name), AltNames, "the altname "+name+" of an interface of a pod", "ip link property del dev "+c.Name+" altname "+name)
+		}
 	}
 	for _, upper := range c.Uppers {
 		add(true, Stacked, upper+" on it", "remove that interface, or end the process that keeps its network namespace")
 	}
-	add(c.Zero, "mac", "a hardware address of zeros", set+"address MAC")
-	if c.VF != nil {
-		add(c.VF.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE, VFLinkState, "link state disable on its PF",
-			fmt.Sprintf("ip link set %s vf %d state auto", c.VF.PFName, c.VF.Index))
+	add(c.Zero, ZeroMAC, "a hardware address of zeros", set+"address MAC")
+	if c.VF != nil && c.VF.LinkState == nl.IFLA_VF_LINK_STATE_DISABLE {
+		faults = append(faults, Fault{VFLinkState, "it has link state disable on its PF", fmt.Sprintf("ip link set %s vf %d state auto", c.VF.PFName, c.VF.Index), true})
 	}
 	return faults
 }
 
-// Stacked is the name of the rule that nothing is stacked on a free interface.
-const Stacked = "stacked"
+// device returns the rules that the device itself breaks.
+func (c Condition) device() []Fault {
+	d, remedy := c.Of, ""
+	switch {
+	case d.Kind == hostdev.VDPA && d.Driver == "":
+		return []Fault{{NoDriver, "it has no driver", "modprobe vhost_vdpa for VMs and DPDK, virtio_vdpa for an interface; " +
+			"if vhost_vdpa is loaded: echo " + d.VDPA + " > /sys/bus/vdpa/drivers/vhost_vdpa/bind", false}}
+	case d.PCI != "" && d.Driver == "":
+		remedy = "load the module of its driver and bind it: "
+		if d.Parent != nil {
+			remedy += "echo 1 > /sys/bus/pci/devices/" + d.Parent.PCI + "/sriov_drivers_autoprobe; "
+		}
+		return []Fault{{NoDriver, "it has no driver", remedy + "echo " + d.PCI + " > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci", false}}
+	case d.RDMA.LinkLayer == "InfiniBand" && d.RDMA.ZeroGUID && c.VF != nil:
+		return []Fault{{ZeroGUID, "its node GUID is zero", fmt.Sprintf("ip link set %s vf %d node_guid GUID, and port_guid, then bind it again, unless ib-sriov-cni sets the GUID in ADD", c.VF.PFName, c.VF.Index), true}}
+	case !d.LacksInterface() || c.Carry:
+		return nil
+	case d.OnlyRDMA() && !c.Closed:
+		return nil
+	case d.OnlyRDMA():
+		return []Fault{{NoRDMA, "it has no interface, and only the host's network namespace can open its RDMA devices", "ib_core.netns_mode=1, set at boot, opens them to pods", false}}
+	case c.Elsewhere != "":
+		return []Fault{{NoInterface, "its interface is " + c.Elsewhere, "end the process or the pod that keeps that network namespace", false}}
+	}
+	at := "/sys/bus/" + d.At.Bus
+	return []Fault{{NoInterface, "it has no interface in the host network namespace", fmt.Sprintf("if no pod has it, echo %s > %s/devices/%s/driver/unbind; echo %s > %s/drivers_probe",
+		d.At.Name, at, d.At.Name, d.At.Name, at), false}}
+}
 
-// Conditions reads the hardware interfaces of the current network namespace, and looks for interfaces on them in all
-// namespaces of the processes below proc. Without privilege it sees fewer of these.
+// Conditions reads the hardware interfaces of the current network namespace, and looks for interfaces on them, and for
+// further hardware interfaces, in all namespaces of the processes below proc. Without privilege it sees fewer of these.
 func Conditions(proc string) (list []Condition, err error) {
 	c, err := rtnetlink.Dial()
 	if err != nil {
@@ -80,7 +132,7 @@ func Conditions(proc string) (list []Condition, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	uppers, err := stack.Find(proc)
+	seen, err := stack.Look(proc)
 	if err != nil {
 		return nil, err
 	}
@@ -97,10 +149,13 @@ func Conditions(proc string) (list []Condition, err error) {
 			return nil, err
 		}
 		readPrograms(l.Index, one.Dump)
-		for _, u := range uppers[l.Index] {
+		for _, u := range seen.Uppers[l.Index] {
 			one.Uppers = append(one.Uppers, u.String())
 		}
 		list = append(list, one)
+	}
+	for _, device := range slices.Sorted(maps.Keys(seen.Away)) {
+		list = append(list, Condition{Device: device, Elsewhere: seen.Away[device]})
 	}
 	return list, nil
 }

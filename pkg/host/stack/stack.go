@@ -5,6 +5,7 @@
 package stack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -51,27 +52,39 @@ var peers = []string{"veth", "netkit", "vxcan"}
 // Find returns the interfaces on those of the current network namespace, by the index of the lower interface. It looks
 // in all namespaces that [process.Namespaces] finds.
 func Find(proc string) (map[int][]Upper, error) {
+	seen, err := Look(proc)
+	return seen.Uppers, err
+}
+
+// Seen is what [Look] finds.
+type Seen struct {
+	Uppers map[int][]Upper   // see [Find]
+	Away   map[string]string // hardware interfaces of other namespaces by device, such as a PCI address: "net1 in /proc/7/ns/net"
+}
+
+// Look is like [Find], and also returns the hardware interfaces of the other namespaces.
+func Look(proc string) (Seen, error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return nil, err
+		return Seen{}, err
 	}
 	defer here.Close()
 	paths, err := process.Namespaces(proc)
 	if err != nil {
-		return nil, err
+		return Seen{}, err
 	}
-	all := map[int][]Upper{}
+	seen := Seen{map[int][]Upper{}, map[string]string{}}
 	for _, path := range paths {
-		err := link.Within(path, func() error { return find(int(here.Fd()), path, all) })
+		err := link.Within(path, func() error { return seen.look(int(here.Fd()), path) })
 		if err != nil && !errors.Is(err, link.ErrNoNetns) && !rtnetlink.Absent(err) { // it may just have ended
-			return nil, fmt.Errorf("%s: list interfaces: %w", path, err)
+			return Seen{}, fmt.Errorf("%s: list interfaces: %w", path, err)
 		}
 	}
-	return all, nil
+	return seen, nil
 }
 
-// find adds the interfaces of the current network namespace that are on one of the namespace below.
-func find(below int, path string, all map[int][]Upper) error {
+// look adds the interfaces of the current network namespace that are on one of the namespace below, and those of hardware.
+func (seen Seen) look(below int, path string) error {
 	own, err := link.IsOwnNetns(fmt.Sprintf("/proc/thread-self/fd/%d", below))
 	if err != nil {
 		return err
@@ -85,21 +98,22 @@ func find(below int, path string, all map[int][]Upper) error {
 	if err != nil {
 		return err
 	}
-	nsid := rtnetlink.Local
+	nsid, related := rtnetlink.Local, true
 	if !own {
-		id, ok := c.NSID(below) // the list has given numbers to the namespaces of lower interfaces
-		if !ok || id < 0 {
-			return nil
-		}
-		nsid = id
+		nsid, related = c.NSID(below) // the list has given numbers to the namespaces of lower interfaces
 	}
 	for _, a := range answers {
 		l, err := rtnetlink.ParseLink(a, rtnetlink.Local)
 		if err != nil {
 			return err
 		}
-		if l.LowerNSID == nsid && l.Lower > 0 && (!own || l.Lower != l.Index) && !slices.Contains(peers, l.Kind) {
-			all[l.Lower] = append(all[l.Lower], Upper{l.Index, l.Name, l.Kind, path})
+		if !own && l.Kind == "" {
+			if device := cmp.Or(l.Parent, c.BusInfo(l.Name)); device != "" {
+				seen.Away[device] = l.Name + " in " + path
+			}
+		}
+		if related && (own || nsid >= 0) && l.LowerNSID == nsid && l.Lower > 0 && (!own || l.Lower != l.Index) && !slices.Contains(peers, l.Kind) {
+			seen.Uppers[l.Lower] = append(seen.Uppers[l.Lower], Upper{l.Index, l.Name, l.Kind, path})
 		}
 	}
 	return nil

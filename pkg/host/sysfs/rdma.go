@@ -68,6 +68,7 @@ type RDMA struct {
 	Devices   []string // those of this network namespace, see [FS.RDMA]
 	Nodes     []string // device nodes, see [FS.RDMANodes]
 	LinkLayer string   // ports/1/link_layer of the first device: "InfiniBand", "Ethernet"; "" = unknown
+	ZeroGUID  bool     // node_guid of the first device consists of zeros
 	// Netdev is true if the device has a network interface in any network namespace. The directory net exists
 	// as long as there is one (drivers/base/core.c, cleanup_glue_dir).
 	Netdev bool
@@ -82,6 +83,7 @@ func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
 	if len(r.Devices) > 0 {
 		r.LinkLayer = d.text("infiniband/" + r.Devices[0] + "/ports/1/link_layer")
+		r.ZeroGUID = strings.Trim(d.text("infiniband/"+r.Devices[0]+"/node_guid"), "0:") == "" && d.has("infiniband/"+r.Devices[0]+"/node_guid")
 		r.Netdev = d.has("net")
 	}
 	return r, d.err

@@ -8,8 +8,6 @@ import (
 	"slices"
 
 	"k8s.io/dynamic-resource-allocation/cel"
-
-	"devinfo-cni.io/pkg/host/hostdev"
 )
 
 // DecideInput is the state that [Decide] needs in addition to devices and rules.
@@ -211,28 +209,18 @@ func (s DecideInput) against(c *Decision, on []string) string {
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)
 	case d.Unusable != "":
-		return "the next pod could not use it alone: " + d.Unusable
+		return d.Unusable
 	case isNIC(d.Kind) && len(on) > 0:
 		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on))
 	case d.onUIO(): // DMA without an IOMMU
 		return fmt.Sprintf("it is on %s, whose users can write to all memory, so no container gets /dev/uioN: bind it to vfio-pci", d.Driver)
-	case d.Kind == hostdev.VDPA && d.text(AttrVDPADriver) == "":
-		return "it has no driver: bind vhost_vdpa or virtio_vdpa"
 	case useless && len(on) > 0:
 		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
-	case useless && d.PCI != "" && d.Driver == "":
-		return "it has no driver"
-	case useless && d.Closed:
-		return "it has no interface, and only the host's network namespace can open its RDMA devices: ib_core.netns_mode=1, set at boot, opens them to pods"
-	case useless:
-		return noInterface
 	case c.rule.ResourceName != "" && d.ID() == "":
 		return "the rule sets resourceName, but the device has neither a PCI address nor an auxiliary name for Multus"
 	}
 	return ""
 }
-
-const noInterface = "it has no interface in the host network namespace; it is probably in another one"
 
 // unshareable is against for a rule that shares the device.
 func (s DecideInput) unshareable(c *Decision) string {

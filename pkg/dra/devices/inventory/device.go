@@ -49,7 +49,7 @@ type Device struct {
 	Uplink    string // why the host needs it; "" = the host does not need it
 	OtherPort string // how the host uses another port of the function; "" = it does not
 	HostUse   string // other uses of the device by the host; "" = none
-	Unusable  string // why the next pod could not use it alone: see [settings.Usable]; "" = it could, or that is unknown
+	Unusable  string // why the next pod could not use it: see [settings.Usable]; "" = it could, or that is unknown
 	NoCarrier bool   // the device or its PF is up but has no carrier
 	Verbs     bool   // it has RDMA devices here, and no interface in any network namespace
 	Closed    bool   // only with Verbs: a pod's network namespace cannot open the RDMA devices
@@ -175,7 +175,7 @@ func Busy(h Host, name string) (string, error) {
 	case len(on) > 0:
 		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on)), nil
 	case d.moved() && d.Driver != "":
-		return noInterface, nil
+		return "it has no interface in the host network namespace; it is probably in another one", nil
 	case upper >= 0:
 		return fmt.Sprintf("%s is on %s", h.Links[upper].Name, d.IfName), nil
 	case d.HostUse != "":

@@ -78,18 +78,19 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	if h.Blind != nil {
 		r.warnings = append(r.warnings, fmt.Sprintf("cannot tell what earlier pods left on interfaces: %v", h.Blind))
 	}
-	unusable := map[string]string{}
+	carry, conditions := map[string]bool{}, map[string]settings.Condition{}
+	for _, d := range r.devices {
+		carry[d.On] = true
+	}
 	for _, c := range h.Conditions {
-		for _, f := range settings.Usable(c) {
-			unusable[c.Name] = cmp.Or(unusable[c.Name], fmt.Sprintf("%s has %s: %s", c.Name, f.Found, f.Remedy))
-		}
+		conditions[c.Name] = c
 	}
 	uplinks, uses := r.downwards(routes), r.downwards(h.Uses)
 	for _, d := range r.devices {
 		if err := r.hardware(d); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
-		d.Uplink, d.HostUse, d.Unusable = uplinks[d.IfName], uses[d.IfName], unusable[d.IfName]
+		d.Uplink, d.HostUse, d.Unusable = uplinks[d.IfName], uses[d.IfName], unusable(d, conditions[d.IfName], carry[d.Name])
 		r.interfaceOf(d)
 	}
 	for _, d := range r.devices { // the host also needs the parents of an uplink, such as its PF
@@ -114,6 +115,27 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(r.warnings)
 	return devices, slices.Compact(r.warnings), nil
+}
+
+// unusable returns why the next pod could not use a device; "" = it could. Where its interface is does not count, because
+// a process that keeps a network namespace changes.
+func unusable(d *device, c settings.Condition, carry bool) string {
+	if d.IfName == "" {
+		c = settings.Condition{}
+	}
+	c.Of, c.Carry, c.Closed = d.found, carry, d.Closed
+	for _, f := range settings.Usable(c) {
+		switch {
+		case f.Maybe:
+		case f.Rule == settings.NoDriver || f.Rule == settings.NoInterface: // a long remedy
+			return f.Found + "; devinfoctl doctor has the remedy"
+		case f.Rule == settings.NoRDMA:
+			return f.Found + ": " + f.Remedy
+		default:
+			return "the next pod could not use it alone: " + f.Found + ": " + f.Remedy
+		}
+	}
+	return ""
 }
 
 type reader struct {

@@ -1,0 +1,190 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink/nl"
+
+	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/sysfs"
+)
+
+// free is a node with a device of each kind, which no pod has.
+func free(kind hostdev.Kind) (e *doctor.Evidence, d *hostdev.Device) {
+	pf := &hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.PF, PCI: "0000:03:00.0"}, Driver: "mlx5_core"}
+	d = &hostdev.Device{Parent: pf, Driver: "mlx5_core", Number: new(1)}
+	switch d.Kind = kind; kind {
+	case hostdev.VF:
+		d.PCI = "0000:03:00.3"
+	case hostdev.SF:
+		d.Aux, d.Driver = "mlx5_core.sf.4", ""
+	default:
+		d.VDPA, d.Driver = "vdpa0", "vhost"
+	}
+	for _, of := range []*hostdev.Device{pf, d} {
+		of.At = of.Place()
+	}
+	if kind != hostdev.VDPA {
+		d.Ports, d.IfName = []sysfs.Port{{Name: "eth3"}}, "eth3"
+	}
+	e = &doctor.Evidence{Devices: []*hostdev.Device{pf, d}, Live: live(func(l *doctor.Live) {
+		l.Kubelet = true
+		l.Conditions = []settings.Condition{{Device: d.At.Name, Name: d.IfName, Dump: settings.Dump{"multicast": "on"}}}
+	})}
+	if kind == hostdev.VF {
+		e.VFs = []doctor.VF{vf("3", settings.VF{})}
+	}
+	return e, d
+}
+
+// breaks are what makes the next pod's use fail, each with the rule that doctor names.
+var breaks = map[string]func(e *doctor.Evidence, d *hostdev.Device){
+	"noarp":       func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Dump["noarp"] = "on" },
+	"multicast":   func(e *doctor.Evidence, _ *hostdev.Device) { delete(e.Live.Conditions[0].Dump, "multicast") },
+	"xdp":         func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Dump["xdp"] = "program 7" },
+	"tcx-ingress": func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Dump["tcx-ingress"] = "programs [7]" },
+	"altnames":    func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Dump["altnames"] = "enp3s0f0v1 net1" },
+	"stacked": func(e *doctor.Evidence, _ *hostdev.Device) {
+		e.Live.Conditions[0].Uppers = []string{"macvlan spy in /proc/7/ns/net"}
+	},
+	"mac": func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Zero = true },
+	"interface": func(e *doctor.Evidence, d *hostdev.Device) {
+		d.Ports, d.IfName, e.Live.Conditions = nil, "", nil
+	},
+	"driver":        func(_ *doctor.Evidence, d *hostdev.Device) { d.Driver, d.Ports = "", nil },
+	"vf-link-state": func(e *doctor.Evidence, _ *hostdev.Device) { e.VFs[0].LinkState = nl.IFLA_VF_LINK_STATE_DISABLE },
+	"guid": func(_ *doctor.Evidence, d *hostdev.Device) {
+		d.RDMA = sysfs.RDMA{Devices: []string{"mlx5_3"}, LinkLayer: "InfiniBand", ZeroGUID: true}
+	},
+}
+
+// takes are how a pod has a device.
+var takes = map[string]func(e *doctor.Evidence, name string){
+	"a lease": func(e *doctor.Evidence, name string) {
+		e.Attachments = []node.Attachment{{Key: journal.Key{Network: "net"}, Has: []string{name}, State: check.OK, Verdict: &node.Comparison{}}}
+	},
+	"a name": func(e *doctor.Evidence, name string) {
+		e.Attachments = []node.Attachment{{Key: journal.Key{Network: "net"}, Device: name, State: check.OK, Verdict: &node.Comparison{}}}
+	},
+	"a device plugin": func(e *doctor.Evidence, name string) {
+		e.Live.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: name}}
+	},
+	"a lock": func(e *doctor.Evidence, name string) {
+		e.Live.Locks = []journal.SRIOVLock{{Device: name, Netns: "/n1"}}
+	},
+	"a claim": func(e *doctor.Evidence, name string) {
+		e.Unrecorded = []node.ClaimLeases{{Has: []string{name}, Of: &journal.Claim{}}}
+	},
+}
+
+func problems(e *doctor.Evidence) (list []doctor.Finding) {
+	for _, f := range doctor.Diagnose(e) {
+		if f.Check == "usable" && f.Level != doctor.OK {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// Whatever would make the next ADD or its frames fail is a problem of a free device, and none while a pod has the device.
+func TestFreeDeviceThatNextPodCannotUseIsAProblem(t *testing.T) {
+	for _, kind := range []hostdev.Kind{hostdev.VF, hostdev.SF, hostdev.VDPA} {
+		if e, _ := free(kind); problems(e) != nil {
+			t.Errorf("a usable %s: %+v", kind, problems(e))
+		}
+		for rule, spoil := range breaks {
+			ofVF, ofInterface := rule == "vf-link-state" || rule == "guid", rule != "driver"
+			if kind != hostdev.VF && ofVF || kind == hostdev.VDPA && ofInterface || kind == hostdev.SF && rule == "driver" {
+				continue
+			}
+			e, d := free(kind)
+			spoil(e, d)
+			got := problems(e)
+			if len(got) != 1 || got[0].Level != doctor.Warning || got[0].Remedy == "" || !strings.HasPrefix(got[0].Text, d.At.Name+": ") || !strings.HasSuffix(got[0].Text, "(rule "+rule+")") {
+				t.Errorf("%s, %s: %+v", kind, rule, got)
+			}
+			if faults := e.Unusable(d.At.Name); len(faults) != 1 || faults[0].Rule != rule {
+				t.Errorf("%s, %s: inspect says %+v", kind, rule, faults)
+			}
+			for how, take := range takes {
+				e, d := free(kind)
+				spoil(e, d)
+				if take(e, d.At.Name); problems(e) != nil || e.Unusable(d.At.Name) != nil {
+					t.Errorf("%s, %s, in a pod by %s: %+v", kind, rule, how, problems(e))
+				}
+			}
+		}
+	}
+}
+
+// An interface that is not on the host may be in a namespace that nobody but its owner knows.
+func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(l *doctor.Live)
+		want   string // rule; "" = no finding
+	}{
+		"nowhere": {func(*doctor.Live) {}, "lost-interface"},
+		"in a container": {func(l *doctor.Live) {
+			l.Conditions = []settings.Condition{{Device: "0000:03:00.3", Elsewhere: "net1 in /proc/7/ns/net"}}
+		}, "interface-elsewhere"},
+		"namespaces are invisible":    {func(l *doctor.Live) { l.Blind = true }, "interface-unseen"},
+		"pods are unknown":            {func(l *doctor.Live) { l.Blind, l.Kubelet = true, false }, ""},
+		"the kubelet does not answer": {func(l *doctor.Live) { l.Kubelet = false }, "lost-interface"},
+		"in a container, pods unknown": {func(l *doctor.Live) {
+			l.Kubelet, l.Conditions = false, []settings.Condition{{Device: "0000:03:00.3", Elsewhere: "x"}}
+		}, ""},
+		"a VM has it":                   {nil, ""},
+		"it has a vDPA device":          {nil, ""},
+		"it has RDMA devices only":      {nil, ""},
+		"the capture has no live facts": {nil, "not-captured"},
+	} {
+		e, d := free(hostdev.VF)
+		breaks["interface"](e, d)
+		switch {
+		case test.change != nil:
+			test.change(e.Live)
+		case name == "a VM has it":
+			d.Driver = "vfio-pci"
+		case name == "it has RDMA devices only":
+			d.RDMA.Devices = []string{"mlx5_3"}
+		case name == "it has a vDPA device":
+			of := &hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.VDPA, VDPA: "vdpa0"}, Parent: d, Driver: "vhost"}
+			of.At = of.Place()
+			e.Devices = append(e.Devices, of)
+		default:
+			e.Live = nil
+		}
+		got := ""
+		for _, f := range problems(e) {
+			got += f.Rule
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestLastPodOfFreeDeviceIsNamed(t *testing.T) {
+	for want, change := range map[string]func(e *doctor.Evidence){
+		"; the last pod known is ns/a ": func(e *doctor.Evidence) {
+			e.Attachments = []node.Attachment{{Pod: "ns/a", Device: "0000:03:00.3", State: check.Stale, Verdict: &node.Comparison{}}}
+		},
+		"; sriov-cni last gave it to /n1 ": func(e *doctor.Evidence) {
+			e.Live.Locks = []journal.SRIOVLock{{Device: "0000:03:00.3", Netns: "/n1", Gone: true}}
+		},
+	} {
+		e, d := free(hostdev.VF)
+		breaks["noarp"](e, d)
+		change(e)
+		if got := problems(e); len(got) != 1 || !strings.Contains(got[0].Text, want) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
