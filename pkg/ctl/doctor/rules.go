@@ -3,6 +3,7 @@ package doctor
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"devinfo-cni.io/pkg/core/journal"
 )
@@ -104,12 +105,14 @@ func rulesOfPods() []Rule {
 	}
 }
 
+var table = sync.OnceValue(Rules)
+
 // findings collects the findings of one probe.
 type findings []Finding
 
 // add adds a finding of a rule. values are names in its text and remedy, each with its value.
 func (f *findings) add(rule string, values ...string) {
-	all := Rules()
+	all := table()
 	r := all[slices.IndexFunc(all, func(r Rule) bool { return r.Name == rule })]
 	for n := range values {
 		if n%2 == 0 {
