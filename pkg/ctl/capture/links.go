@@ -21,7 +21,7 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 	parts := map[string][]byte{}
 	for _, name := range []string{
 		"ip-link.json", "pod-ip-link.json", "netns.json", "devlink-port.json", "devlink-eswitch.json",
-		"vdpa-config.json", "uplinks.json", "uses.json",
+		"vdpa-config.json", "uplinks.json", "advertised.json", "uses.json",
 	} {
 		if data := c.Host.File("netlink/" + name); data != nil {
 			parts[name] = data
@@ -34,7 +34,7 @@ func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
 // longer exist, and has null for a namespace that the caller may not enter.
 func KernelParts(netns []string) (parts map[string][]byte, notes []string, err error) {
 	host, hostErr := listing.Interfaces("")
-	uplinks, uses, usesErr := listing.Uses(host)
+	uplinks, advertised, uses, usesErr := listing.Uses(host)
 	ports, portsErr := listing.Ports()
 	eswitches, eswitchesErr := listing.Eswitches()
 	if err := cmp.Or(hostErr, usesErr, portsErr, eswitchesErr); err != nil {
@@ -60,6 +60,7 @@ func KernelParts(netns []string) (parts map[string][]byte, notes []string, err e
 	return map[string][]byte{
 		"ip-link.json":         list(host),
 		"uplinks.json":         list(uplinks),
+		"advertised.json":      list(advertised),
 		"uses.json":            object(uses),
 		"netns.json":           object(pods),
 		"devlink-port.json":    within("port", ports),

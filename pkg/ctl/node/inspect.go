@@ -115,9 +115,12 @@ func (n *Node) settle(s Subject) (Subject, error) {
 		}
 	}
 	s.As = AsInterface
-	_, err := n.Finder.Interfaces.Interface("", s.Name)
+	i, err := n.Finder.Interfaces.Interface("", s.Name)
 	if errors.Is(err, link.ErrNoInterface) {
 		return n.below(s)
+	}
+	if err == nil {
+		s.Name = i.Name // s.Name may be an altname
 	}
 	return s, err
 }

@@ -40,7 +40,8 @@ type Node struct {
 	Attachments []node.Attachment `json:"attachments,omitempty"`
 	Below       []*Node           `json:"below,omitempty"`
 
-	isFunction bool // the device is a PCI function
+	isFunction bool     // the device is a PCI function
+	altNames   []string // of its interfaces and its representor
 }
 
 type VFs struct {
@@ -62,6 +63,13 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 	r := &reader{at: map[hostdev.Place]*Node{}, top: &Topology{Devices: []*Node{}, Warnings: warnings}}
 	for _, d := range devices {
 		r.put(d)
+	}
+	for _, n := range r.at {
+		for _, l := range host.Links {
+			if slices.Contains(n.Interfaces, l.Name) || l.Name == n.Representor {
+				n.altNames = append(n.altNames, l.AltNames...)
+			}
+		}
 	}
 	for _, d := range rdma {
 		if d.Device == "" { // a software RDMA device
@@ -90,7 +98,7 @@ func (t *Topology) Only(wanted func(names ...string) bool) bool {
 func only(list []*Node, wanted func(names ...string) bool) []*Node {
 	kept := []*Node{}
 	for _, n := range list {
-		if !wanted(slices.Concat(n.Interfaces, n.RDMA, n.Represents, []string{n.Name, n.Representor, n.Path})...) {
+		if !wanted(slices.Concat(n.Interfaces, n.altNames, n.RDMA, n.Represents, []string{n.Name, n.Representor, n.Path})...) {
 			if n.Below = only(n.Below, wanted); len(n.Below) == 0 {
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
@@ -49,6 +50,23 @@ func TestSilentSwitchIsOneWarning(t *testing.T) {
 	top, err := topology.Read(host, nil, nil)
 	if err != nil || len(top.Devices) != 2 || !cmp.Equal(top.Warnings, []string{"the switch is silent"}) {
 		t.Errorf("%+v, %v", top, err)
+	}
+}
+
+func TestDeviceIsFoundByAltName(t *testing.T) {
+	host := load(t, "igb-sriov")
+	for n := range host.Links {
+		host.Links[n].AltNames = []string{"alt-" + host.Links[n].Name}
+	}
+	for _, l := range host.Links {
+		if l.Parent == "" {
+			continue
+		}
+		top, err := topology.Read(host, nil, nil)
+		difftest.Must(t, err)
+		if !top.Only(view.Named("alt-"+l.Name)) || !strings.Contains(top.Tree(), l.Parent) {
+			t.Errorf("alt-%s: %s", l.Name, top.Tree())
+		}
 	}
 }
 

@@ -17,6 +17,7 @@
 //   - devlink-eswitch.json: devlink dev eswitch show -j for all devices, in one object
 //   - vdpa-config.json: vdpa dev config show -j
 //   - uplinks.json, a format of this package: the names of the interfaces with a default route
+//   - advertised.json, a format of this package: those of the uplinks whose default routes all come from router advertisements
 //   - uses.json, a format of this package: an address or route of other interfaces
 //   - netns.json, a format of this package, instead of pod-ip-link.json in captures with attachments: the interfaces of
 //     each network namespace by path, or null if it could not be entered

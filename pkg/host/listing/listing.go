@@ -6,6 +6,7 @@ package listing
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -19,6 +20,7 @@ import (
 type Interface struct {
 	Index     int      `json:"ifindex"`
 	Name      string   `json:"ifname"`
+	AltNames  []string `json:"altnames,omitempty"`
 	Link      string   `json:"link,omitempty"`         // lower interface, or peer of a veth, in the same network namespace
 	LinkIndex int      `json:"link_index,omitempty"`   // its index if it is in another network namespace, or if its name is unknown
 	LinkNetns *int     `json:"link_netnsid,omitempty"` // its network namespace
@@ -31,6 +33,11 @@ type Interface struct {
 	Parent    string   `json:"parentdev,omitempty"`
 	Flags     []string `json:"flags,omitempty"`    // "UP", and "NO-CARRIER" if the interface is up
 	BusInfo   string   `json:"bus_info,omitempty"` // ethtool's bus_info, which iproute2 does not have, if Parent is "" or Bus is "virtio"
+}
+
+// Called reports whether a name is the interface's name or one of its altnames.
+func (i Interface) Called(name string) bool {
+	return i.Name == name || slices.Contains(i.AltNames, name)
 }
 
 type Info struct {
@@ -72,7 +79,7 @@ func interfaces(c rtnetlink.Conn, answers [][]byte) ([]Interface, error) {
 	for n, l := range all {
 		i := Interface{
 			Index: l.Index, Name: l.Name, Info: Info{l.Kind}, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName, Address: address(l.MAC), MTU: l.MTU,
-			Flags: flags(l.Flags), Master: names[l.Master],
+			Flags: flags(l.Flags), Master: names[l.Master], AltNames: l.AltNames,
 		}
 		if l.Parent == "" || l.Bus == "virtio" {
 			i.BusInfo = c.BusInfo(l.Name)

@@ -13,35 +13,40 @@ import (
 )
 
 // Uses returns how the host uses the interfaces of the current network namespace. uplinks are the interfaces of
-// all next hops of the IPv4 and IPv6 default routes in all routing tables, sorted. others describes the use of each
+// all next hops of the IPv4 and IPv6 default routes in all routing tables, sorted. advertised are those of them whose
+// default routes all come from router advertisements. others describes the use of each
 // interface with an IP address or a route that is not a default route, such as "has the address 192.0.2.1/24".
 // Link-local addresses and routes do not count. links are the interfaces of that network namespace.
-func Uses(links []Interface) (uplinks []string, others map[string]string, err error) {
+func Uses(links []Interface) (uplinks, advertised []string, others map[string]string, err error) {
 	addresses, err := rtnetlink.Retry(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("list addresses: %w", err)
+		return nil, nil, nil, fmt.Errorf("list addresses: %w", err)
 	}
 	routes, err := routes()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var objects []netlink.Nexthop
 	if slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.NHID != 0 }) {
 		if objects, err = rtnetlink.Retry(netlink.NexthopList); err != nil {
-			return nil, nil, fmt.Errorf("list nexthop objects: %w", err)
+			return nil, nil, nil, fmt.Errorf("list nexthop objects: %w", err)
 		}
 	}
 	names := map[int]string{}
 	for _, l := range links {
 		names[l.Index] = l.Name
 	}
-	up, others := map[string]bool{}, map[string]string{}
+	up, byRouter, others := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for _, route := range routes {
 		for _, index := range interfacesOf(route, objects) {
 			switch {
 			case route.Type != unix.RTN_UNICAST: // unreachable and similar routes have no interface
 			case isDefault(route):
+				if !up[names[index]] {
+					byRouter[names[index]] = true
+				}
 				up[names[index]] = true
+				byRouter[names[index]] = byRouter[names[index]] && route.Protocol == unix.RTPROT_RA
 			case route.Table != unix.RT_TABLE_LOCAL && !route.Dst.IP.IsLinkLocalUnicast():
 				others[names[index]] = "has a route to " + route.Dst.String()
 			}
@@ -55,7 +60,13 @@ func Uses(links []Interface) (uplinks []string, others map[string]string, err er
 	delete(up, "") // an interface that was created after the others were listed
 	delete(others, "")
 	delete(others, "lo")
-	return slices.Sorted(maps.Keys(up)), others, nil
+	advertised = []string{} // nil means unknown in a capture
+	for _, name := range slices.Sorted(maps.Keys(up)) {
+		if uplinks = append(uplinks, name); byRouter[name] {
+			advertised = append(advertised, name)
+		}
+	}
+	return uplinks, advertised, others, nil
 }
 
 func routes() (all []netlink.Route, err error) {

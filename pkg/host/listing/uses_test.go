@@ -18,7 +18,7 @@ import (
 // The first default route has two next hops, the second is in a separate table, and the third is an IPv6 route.
 func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if uplinks, others, err := Uses(nil); len(uplinks)+len(others) > 0 || err != nil {
+		if uplinks, advertised, others, err := Uses(nil); len(uplinks)+len(advertised)+len(others) > 0 || err != nil {
 			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)
 		}
 		index := map[string]int{}
@@ -44,7 +44,7 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 		for what, r := range map[string]netlink.Route{
 			"two next hops":    {Dst: all4, MultiPath: []*netlink.NexthopInfo{{LinkIndex: index["up0"]}, {LinkIndex: index["up1"]}}},
 			"a table":          {Dst: all4, LinkIndex: index["up2"], Table: 1000, Scope: netlink.SCOPE_LINK},
-			"IPv6":             {Dst: all6, LinkIndex: index["up3"]},
+			"IPv6":             {Dst: all6, LinkIndex: index["up3"], Protocol: unix.RTPROT_RA},
 			"no default route": {Dst: &net.IPNet{IP: net.IPv4(10, 99, 0, 0), Mask: net.CIDRMask(16, 32)}, LinkIndex: index["nic1"], Scope: netlink.SCOPE_LINK},
 			"a nexthop object": {Dst: all4, NHID: 3, Table: 1002},
 			"a nexthop group":  {Dst: all4, NHID: 5, Table: 1003},
@@ -56,7 +56,8 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 		}
 		links, err := Interfaces("")
 		difftest.Must(t, err)
-		uplinks, others, err := Uses(links)
+		uplinks, advertised, others, err := Uses(links)
+		difftest.Equal(t, advertised, []string{"up3"})
 		want := map[string]string{
 			"up0": "has the address 10.0.0.1/24", "up1": "has the address 10.1.0.1/24", "up2": "has the address 10.2.0.1/24", "nic1": "has a route to 10.99.0.0/16",
 		}

@@ -16,6 +16,7 @@ type Link struct {
 	Type  uint16 // ARPHRD_*
 
 	Name     string           // IFLA_IFNAME
+	AltNames []string         // IFLA_PROP_LIST (Linux 5.5)
 	Kind     string           // IFLA_INFO_KIND
 	MAC      net.HardwareAddr // IFLA_ADDRESS; nil = none
 	MTU      int              // IFLA_MTU
@@ -71,6 +72,8 @@ func (l *Link) take(a Attribute) (err error) {
 		l.Parent = a.Text()
 	case unix.IFLA_PHYS_PORT_NAME:
 		l.PortName = a.Text()
+	case unix.IFLA_PROP_LIST:
+		l.AltNames, err = altNames(a)
 	case unix.IFLA_LINKINFO:
 		l.Kind, err = kind(a)
 	case unix.IFLA_PROMISCUITY:
@@ -86,6 +89,16 @@ func (l *Link) take(a Attribute) (err error) {
 		}
 	}
 	return err
+}
+
+func altNames(list Attribute) (names []string, err error) {
+	attrs, err := Attributes(list.Value, 0)
+	for _, a := range attrs {
+		if a.Kind == unix.IFLA_ALT_IFNAME {
+			names = append(names, a.Text())
+		}
+	}
+	return names, err
 }
 
 func kind(linkinfo Attribute) (string, error) {

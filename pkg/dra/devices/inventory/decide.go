@@ -204,7 +204,7 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return s.unshareable(c)
 	case isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
-	case d.Uplink != "" || d.OtherPort != "":
+	case d.Uplink != "" && !(d.Advertised && c.rule.AllowAdvertisedRoute) || d.OtherPort != "":
 		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)
@@ -263,19 +263,20 @@ func (r Rules) choose(d *Device, driver string) Decision {
 var matchers = []struct {
 	key    string
 	values func(*Rule) []string
-	of     func(*Device) string
+	of     func(*Device) []string
 }{
-	{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, func(d *Device) string { return d.PCI }},
-	{"ifNames", func(r *Rule) []string { return r.IfNames }, func(d *Device) string { return d.IfName }},
-	{"pfNames", func(r *Rule) []string { return r.PFNames }, func(d *Device) string { return d.PFName }},
-	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) string { return d.Driver }},
+	{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, func(d *Device) []string { return []string{d.PCI} }},
+	{"ifNames", func(r *Rule) []string { return r.IfNames }, func(d *Device) []string { return append([]string{d.IfName}, d.Also...) }},
+	{"pfNames", func(r *Rule) []string { return r.PFNames }, func(d *Device) []string { return append([]string{d.PFName}, d.PFAlso...) }},
+	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) []string { return []string{d.Driver} }},
 }
 
 // meets reports whether a device meets the rule. It returns an error if the rule's expression has no result, for
 // example because the device lacks an attribute that the expression uses.
 func (r *rule) meets(d *Device, driver string) (bool, error) {
 	for _, m := range matchers {
-		if values := m.values(&r.Rule); len(values) > 0 && !slices.Contains(values, m.of(d)) {
+		values := m.values(&r.Rule)
+		if len(values) > 0 && !slices.ContainsFunc(m.of(d), func(of string) bool { return slices.Contains(values, of) }) {
 			return false, nil
 		}
 	}
@@ -294,5 +295,5 @@ func (r *rule) meets(d *Device, driver string) (bool, error) {
 
 // names reports whether the rule has the device's own name or address.
 func (r *rule) names(d *Device) bool {
-	return slices.Contains(r.IfNames, d.IfName) || slices.Contains(r.PCIAddresses, d.PCI)
+	return slices.ContainsFunc(append([]string{d.IfName}, d.Also...), func(name string) bool { return slices.Contains(r.IfNames, name) }) || slices.Contains(r.PCIAddresses, d.PCI)
 }

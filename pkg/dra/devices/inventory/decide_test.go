@@ -280,3 +280,52 @@ func TestDeviceThatNextPodCannotUseIsNotOffered(t *testing.T) {
 		}
 	}
 }
+
+// udev and the SR-IOV operator name PFs by altnames.
+func TestRulesTakeAltNames(t *testing.T) {
+	h := host(t, capturetest.Text(t, "igb-sriov"))
+	for n := range h.Links {
+		h.Links[n].AltNames = []string{"alt-" + h.Links[n].Name}
+	}
+	devices := read(t, h)
+	for _, d := range devices {
+		for key, name := range map[string]string{"ifNames": d.IfName, "pfNames": d.PFName} {
+			if name == "" {
+				continue
+			}
+			list := inventory.Decide(devices, rules(t, fmt.Sprintf("devices: [{%s: [alt-%s], sharing: exclusive}]", key, name)), input())
+			difftest.Same(t, key+" "+d.Name, decision(t, list, d.Name).Rule, 0)
+		}
+	}
+	of := rules(t, "devices: [{pfNames: [alt-nothing], sharing: exclusive}]")
+	difftest.Contains(t, of.Unmatched(inventory.Decide(devices, of, input()), h.Links)[0].Why, "this node has no interface alt-nothing; the nearest is ")
+}
+
+// A router's advertisement takes no data NIC away from an owner who says so. What else the host needs stays.
+func TestDefaultRouteByRouterAdvertisement(t *testing.T) {
+	h := host(t, capturetest.Text(t, "igb-sriov"))
+	const vlan = "eth2.7"
+	h.Uses = map[string]string{}
+	for name, test := range map[string]struct {
+		uplinks, routers []string
+		want             string // part of the reason; "" = offered
+		allowed          string // the same with the rule's key
+	}{
+		"none":                {[]string{}, []string{}, "", ""},
+		"advertised":          {[]string{"eth2"}, []string{"eth2"}, "net.ipv6.conf.eth2.accept_ra_defrtr=0 refuses it, and allowAdvertisedRoute in its rule offers it all the same", ""},
+		"the owner's":         {[]string{"eth2"}, []string{}, "the host needs it: eth2 has a default route", "the host needs it: eth2 has a default route"},
+		"unknown":             {[]string{"eth2"}, nil, "if a router advertises it, net.ipv6.conf.eth2.accept_ra_defrtr=0 refuses it", "has a default route"},
+		"the owner's, above":  {[]string{"eth2", vlan}, []string{"eth2"}, "eth2 has a default route by router advertisement", "eth2 has a default route"},
+		"advertised to above": {[]string{vlan}, []string{vlan}, "eth2 is below " + vlan, ""},
+	} {
+		h := h
+		h.Links = append(slices.Clone(h.Links), listing.Interface{Index: 99, Name: vlan, Link: "eth2", Info: listing.Info{Kind: "vlan"}})
+		h.Uplinks, h.Routers = test.uplinks, test.routers
+		for key, want := range map[string]string{"": test.want, ", allowAdvertisedRoute: true": test.allowed} {
+			got := decision(t, inventory.Decide(read(t, h), rules(t, "devices: [{drivers: [igbvf], sharing: exclusive"+key+"}]"), input()), "pci-0000-01-10-0").Why
+			if want == "" && got != "" || !strings.Contains(got, want) {
+				t.Errorf("%s%s: %q, want %q", name, key, got, want)
+			}
+		}
+	}
+}

@@ -39,20 +39,23 @@ func isMaster(k hostdev.Kind) bool {
 type Device struct {
 	Name string // name in the ResourceSlice: a DNS label, the same after a reboot
 	hostdev.Ref
-	On     string // name of its parent: the PF of a VF, the function of an SF, the VF of a vDPA device; "" = none
-	PFName string // interface of its PF
-	Driver string // driver of a function; "" = unbound
+	On     string   // name of its parent: the PF of a VF, the function of an SF, the VF of a vDPA device; "" = none
+	PFName string   // interface of its PF
+	Also   []string // altnames of its interface, while that is here
+	PFAlso []string // altnames of the PF's interface
+	Driver string   // driver of a function; "" = unbound
 
 	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-	Port      string // the master whose port its interface is; "" = none
-	Uplink    string // why the host needs it; "" = the host does not need it
-	OtherPort string // how the host uses another port of the function; "" = it does not
-	HostUse   string // other uses of the device by the host; "" = none
-	Unusable  string // why the next pod could not use it: see [settings.Usable]; "" = it could, or that is unknown
-	NoCarrier bool   // the device or its PF is up but has no carrier
-	Verbs     bool   // it has RDMA devices here, and no interface in any network namespace
-	Closed    bool   // only with Verbs: a pod's network namespace cannot open the RDMA devices
+	Port       string // the master whose port its interface is; "" = none
+	Uplink     string // why the host needs it; "" = the host does not need it
+	Advertised bool   // only a router advertisement makes the host need it
+	OtherPort  string // how the host uses another port of the function; "" = it does not
+	HostUse    string // other uses of the device by the host; "" = none
+	Unusable   string // why the next pod could not use it: see [settings.Usable]; "" = it could, or that is unknown
+	NoCarrier  bool   // the device or its PF is up but has no carrier
+	Verbs      bool   // it has RDMA devices here, and no interface in any network namespace
+	Closed     bool   // only with Verbs: a pod's network namespace cannot open the RDMA devices
 }
 
 // ID returns the device ID for CNI plugins: the auxiliary name, or else the PCI address. A vDPA device on a VF has the

@@ -23,6 +23,7 @@ import (
 type Host struct {
 	hostdev.Host
 	Uplinks []string          // interfaces of default routes; nil = unknown
+	Routers []string          // those of Uplinks whose default routes all come from router advertisements; nil = unknown
 	Uses    map[string]string // other uses of interfaces by the host: see [listing.Uses]; nil = unknown
 
 	Conditions []settings.Condition // of hardware interfaces; nil = unknown
@@ -35,9 +36,9 @@ func Live(sys *sysfs.FS, memory *settings.Memory) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	uplinks, uses, err := listing.Uses(host.Links)
+	uplinks, routers, uses, err := listing.Uses(host.Links)
 	conditions, blind := memory.Conditions()
-	return Host{Host: host, Uplinks: append([]string{}, uplinks...), Uses: uses, Conditions: conditions, Blind: blind}, err
+	return Host{Host: host, Uplinks: append([]string{}, uplinks...), Routers: routers, Uses: uses, Conditions: conditions, Blind: blind}, err
 }
 
 func Captured(file *capturefile.Host) (Host, error) {
@@ -45,7 +46,7 @@ func Captured(file *capturefile.Host) (Host, error) {
 	if err != nil {
 		return Host{}, err
 	}
-	return Host{Host: hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, Uplinks: links.Uplinks, Uses: links.Uses}, nil
+	return Host{Host: hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, Uplinks: links.Uplinks, Routers: links.Advertised, Uses: links.Uses}, nil
 }
 
 // Read returns the network devices of a host with their attributes, by name. It fails if sysfs cannot be read. If an
@@ -71,10 +72,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 			r.add(&device{Device: Device{Name: spell("net", l.Name), Ref: hostdev.Ref{Kind: kind, IfName: l.Name}}})
 		}
 	}
-	routes := map[string]string{}
-	for _, name := range h.Uplinks {
-		routes[name] = "has a default route"
-	}
+	routes, owned := h.routes()
 	if h.Blind != nil {
 		r.warnings = append(r.warnings, fmt.Sprintf("cannot tell what earlier pods left on interfaces: %v", h.Blind))
 	}
@@ -85,12 +83,13 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	for _, c := range h.Conditions {
 		conditions[c.Name] = c
 	}
-	uplinks, uses := r.downwards(routes), r.downwards(h.Uses)
+	uplinks, needed, uses := r.downwards(routes), r.downwards(owned), r.downwards(h.Uses)
 	for _, d := range r.devices {
 		if err := r.hardware(d); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
 		d.Uplink, d.HostUse, d.Unusable = uplinks[d.IfName], uses[d.IfName], unusable(d, conditions[d.IfName], carry[d.Name])
+		d.Advertised = d.Uplink != "" && needed[d.IfName] == ""
 		r.interfaceOf(d)
 	}
 	for _, d := range r.devices { // the host also needs the parents of an uplink, such as its PF
@@ -115,6 +114,25 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(r.warnings)
 	return devices, slices.Compact(r.warnings), nil
+}
+
+// routes returns the uplinks, each with what it has, and the same without those that only have it from a router.
+func (h Host) routes() (all, owned map[string]string) {
+	all, owned = map[string]string{}, map[string]string{}
+	for _, name := range h.Uplinks {
+		refuse := "net.ipv6.conf." + name + ".accept_ra_defrtr=0 refuses it"
+		switch {
+		case slices.Contains(h.Routers, name):
+			all[name] = "has a default route by router advertisement; " + refuse + ", and allowAdvertisedRoute in its rule offers it all the same"
+			continue
+		case h.Routers == nil:
+			all[name] = "has a default route; if a router advertises it, " + refuse
+		default:
+			all[name] = "has a default route"
+		}
+		owned[name] = all[name]
+	}
+	return all, owned
 }
 
 // unusable returns why the next pod could not use a device; "" = it could. Where its interface is does not count, because
@@ -293,7 +311,7 @@ func (r *reader) above(d *device, address string) {
 		if pf == d.found {
 			return
 		}
-		d.PFName, d.NoCarrier = pf.IfName, r.withoutCarrier(pf.IfName)
+		d.PFName, d.PFAlso, d.NoCarrier = pf.IfName, r.links[pf.IfName].AltNames, r.withoutCarrier(pf.IfName)
 		d.set(AttrPFName, pf.IfName)
 		d.set(AttrPFPCIBusID, pf.PCI)
 		d.set(AttrRepresentor, d.found.Representor)
@@ -313,7 +331,7 @@ func (r *reader) interfaceOf(d *device) {
 		return
 	}
 	l := r.links[d.IfName]
-	d.Port = l.Master
+	d.Port, d.Also = l.Master, l.AltNames
 	d.NoCarrier = d.NoCarrier || (isNIC(d.Kind) || d.Kind == hostdev.Bond) && r.withoutCarrier(d.IfName)
 	d.set(AttrIfName, d.IfName)
 	if l.MTU > 0 {

@@ -39,19 +39,20 @@ type Rule struct {
 
 	Select       string   `json:"select"`       // CEL expression as in a DeviceClass: device.attributes["devinfo-cni.io"].kind == "vf"
 	PCIAddresses []string `json:"pciAddresses"` // PCI addresses of functions: "0000:3b:00.2"
-	PFNames      []string `json:"pfNames"`      // interfaces of the PFs of VFs, SFs and vDPA devices: "ens1f0"
-	IfNames      []string `json:"ifNames"`      // interfaces: "eth1"
+	PFNames      []string `json:"pfNames"`      // interfaces of the PFs of VFs, SFs and vDPA devices, or altnames: "ens1f0"
+	IfNames      []string `json:"ifNames"`      // interfaces, or altnames: "eth1"
 	Drivers      []string `json:"drivers"`      // drivers of functions: "mlx5_core"
 
-	Sharing      SharingMode                `json:"sharing"`
-	AllowHostUse bool                       `json:"allowHostUse"` // only exclusive: offer also devices that have addresses or routes of the host
-	Attributes   map[string]json.RawMessage `json:"attributes"`   // strings, integers or booleans; names without a domain get Domain
-	Publish      []string                   `json:"publish"`      // names in [AttributeNames] to publish, in addition to the mandatory ones; nil = all
-	ResourceName string                     `json:"resourceName"` // only exclusive: resource name for Multus
-	OnDifference string                     `json:"onDifference"` // only exclusive: "withhold" or "offer" (default) devices that a pod left different in a way that is not known to harm
-	Reset        string                     `json:"reset"`        // only exclusive: bind the driver again after each pod: "auto" (default) for drivers that tests have bound again, "always" for each PCI function, or "never"
-	Attachments  int64                      `json:"attachments"`  // only shared: capacity; 0 = DefaultAttachments
-	Bandwidth    *bandwidth                 `json:"bandwidth"`    // only shared: capacity in bit/s
+	Sharing              SharingMode                `json:"sharing"`
+	AllowHostUse         bool                       `json:"allowHostUse"`         // only exclusive: offer also devices that have addresses or routes of the host
+	AllowAdvertisedRoute bool                       `json:"allowAdvertisedRoute"` // only exclusive: offer also devices whose only default routes come from router advertisements
+	Attributes           map[string]json.RawMessage `json:"attributes"`           // strings, integers or booleans; names without a domain get Domain
+	Publish              []string                   `json:"publish"`              // names in [AttributeNames] to publish, in addition to the mandatory ones; nil = all
+	ResourceName         string                     `json:"resourceName"`         // only exclusive: resource name for Multus
+	OnDifference         string                     `json:"onDifference"`         // only exclusive: "withhold" or "offer" (default) devices that a pod left different in a way that is not known to harm
+	Reset                string                     `json:"reset"`                // only exclusive: bind the driver again after each pod: "auto" (default) for drivers that tests have bound again, "always" for each PCI function, or "never"
+	Attachments          int64                      `json:"attachments"`          // only shared: capacity; 0 = DefaultAttachments
+	Bandwidth            *bandwidth                 `json:"bandwidth"`            // only shared: capacity in bit/s
 }
 
 type bandwidth struct{ resource.Quantity }
@@ -223,7 +224,7 @@ func (r *rule) check() error {
 	}
 	for key, names := range map[string][]string{"pfNames": r.PFNames, "ifNames": r.IfNames} {
 		for n, name := range names {
-			if name == "" || len(name) > 15 || strings.ContainsAny(name, "/*?[# ") {
+			if name == "" || len(name) > 127 || strings.ContainsAny(name, "/*?[# ") {
 				return fmt.Errorf("%s[%d]: %q is not an interface name; wildcards and ranges of VFs are not supported: use select", key, n, name)
 			}
 		}
@@ -241,6 +242,8 @@ func (r *rule) check() error {
 		return fmt.Errorf(`sharing: %q is not known; write "shared" or "exclusive"`, r.Sharing)
 	case r.Sharing == Shared && r.AllowHostUse:
 		return errors.New("allowHostUse: the host keeps shared devices in any case; remove it, or write sharing: exclusive")
+	case r.Sharing == Shared && r.AllowAdvertisedRoute:
+		return errors.New("allowAdvertisedRoute: the host keeps shared devices in any case; remove it, or write sharing: exclusive")
 	case r.Sharing == Shared && r.ResourceName != "":
 		return fmt.Errorf("resourceName: %q: Multus needs exclusive devices; remove it, or write sharing: exclusive", r.ResourceName)
 	case len(r.ResourceName) > longest:

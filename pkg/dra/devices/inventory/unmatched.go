@@ -21,8 +21,10 @@ func (r Rules) Unmatched(decisions []Decision, links []listing.Interface) (list 
 	for n := range decisions {
 		used[decisions[n].Rule] = true
 		for _, m := range matchers {
-			if value := m.of(&decisions[n].Device); value != "" {
-				known[m.key] = append(known[m.key], value)
+			for _, value := range m.of(&decisions[n].Device) {
+				if value != "" {
+					known[m.key] = append(known[m.key], value)
+				}
 			}
 		}
 	}
@@ -85,7 +87,7 @@ func explain(n int, r *Rule, known map[string][]string, links []listing.Interfac
 
 // noDevice describes an interface that does not belong to a device.
 func noDevice(name string, links []listing.Interface) string {
-	n := slices.IndexFunc(links, func(l listing.Interface) bool { return l.Name == name })
+	n := slices.IndexFunc(links, func(l listing.Interface) bool { return l.Called(name) })
 	switch {
 	case n < 0:
 		return "this node has no interface " + name

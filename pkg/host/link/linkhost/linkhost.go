@@ -30,9 +30,10 @@ type Kernel struct {
 
 	// The lists of package listing for the host's network namespace. Uplinks and Uses are nil if the capture does
 	// not have them.
-	Links   []listing.Interface
-	Uplinks []string
-	Uses    map[string]string
+	Links      []listing.Interface
+	Uplinks    []string
+	Advertised []string
+	Uses       map[string]string
 
 	pod   []listing.Interface            // nil if the capture has no pod
 	netns map[string][]listing.Interface // by path; nil if the capture has pod instead
@@ -48,6 +49,7 @@ func New(h *capturefile.Host) (*Kernel, error) {
 	for name, to := range map[string]any{
 		"netlink/ip-link.json":         &host.Links,
 		"netlink/uplinks.json":         &host.Uplinks,
+		"netlink/advertised.json":      &host.Advertised,
 		"netlink/uses.json":            &host.Uses,
 		"netlink/pod-ip-link.json":     &host.pod,
 		"netlink/netns.json":           &host.netns,
@@ -104,7 +106,7 @@ func (k *Kernel) Interface(netns, name string) (link.Interface, error) {
 	const maxDepth = 8 // as in package link
 	links, err := k.in(netns)
 	for _, l := range links {
-		if l.Name == name {
+		if l.Called(name) {
 			return *k.describe(l, netns, maxDepth), nil
 		}
 	}
