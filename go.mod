@@ -12,7 +12,7 @@ require (
 	github.com/containernetworking/cni v1.3.0 // libcni, results and versions; v1.3.1 imports OpenTelemetry and net/http, which slows the start of the plugin
 	github.com/containernetworking/plugins v1.9.1 // pkg/ns: enters network namespaces
 	github.com/google/go-cmp v0.7.0 // tests
-	github.com/k8snetworkplumbingwg/sriovnet v1.3.0 // tests: the representors that OVN-Kubernetes, ovs-cni and the SR-IOV operators find
+	github.com/k8snetworkplumbingwg/sriovnet v1.3.0 // devinfoctl and tests: the representors that OVN-Kubernetes, ovs-cni and the SR-IOV operators find
 	github.com/opencontainers/runtime-spec v1.3.0 // tests: containers with and without what is injected
 	github.com/prometheus/client_golang v1.24.1 // metrics of both agents
 	github.com/prometheus/client_model v0.6.2 // tests: read metrics

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"devinfo-cni.io/pkg/core/build"
@@ -13,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/capture"
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -66,14 +68,18 @@ func (t *tool) machine() (*host, error) {
 	}
 	kernel := link.NewKernel(sys.Files())
 	devices := func() (hostdev.Host, error) { return hostdev.Live(sys) }
-	return &host{devices: devices, build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
+	h := &host{devices: devices, build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
 		Settings:  settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: kernel, Eswitches: kernel},
 		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir()),
 		BootID:    bootID,
 		NetnsGone: link.NetnsGone,
-	})}, nil
+	})}
+	if filepath.Clean(settings.Sysfs) == "/sys" {
+		h.Sriovnet = crosscheck.Sriovnet
+	}
+	return h, nil
 }
 
 // asRoot adds a remedy to an error that root does not get: here, or for a capture the advice to capture the host as

@@ -28,6 +28,9 @@ device of the lower interface, as ADD does with the key followLower.
 For a VF, SF or vDPA device that no pod has it also says why the next pod could not use it, as
 doctor does for all of them.
 
+Except in a capture, the source of a representor also names the one that sriovnet finds.
+OVN-Kubernetes, ovs-cni and the SR-IOV operators use sriovnet.
+
 Exits with 1 if ADD could not describe the device.`
 
 func inspectCommand(t *tool) *cobra.Command {

@@ -1,12 +1,19 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -31,5 +38,51 @@ func TestTopologyOfCapturedHosts(t *testing.T) {
 		t.Run(format, func(t *testing.T) {
 			golden(t, "topology-node-"+format, "--capture", "testdata/node.txtar", "topology", "-o", format)
 		})
+	}
+}
+
+const switchdevHost = hosts + "mlx5-switchdev.txtar"
+
+// heard returns a devinfoctl for a captured host that compares representors with sriovnet's answer.
+func heard(t *testing.T, file string, sriovnet func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error)) (*tool, *bytes.Buffer) {
+	t.Helper()
+	var out bytes.Buffer
+	ctl := &tool{stdout: &out, stderr: &out, captureFile: file, output: "table"}
+	t.Cleanup(ctl.close)
+	h, err := ctl.host()
+	difftest.Must(t, err)
+	e := h.Finder.Eswitches.(*linkhost.Kernel).Eswitch
+	h.Sriovnet = func(pf string, flavour link.Flavour, number int) (string, error) {
+		return sriovnet(e, pf, flavour, number)
+	}
+	return ctl, &out
+}
+
+func TestInspectComparesRepresentorWithSriovnet(t *testing.T) {
+	const source = "devlink ports of pci/0000:03:00.0; sriovnet "
+	for want, sriovnet := range map[string]func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error){
+		source + "agrees":            crosschecktest.Sriovnet,
+		source + "finds eth5":        func(link.Eswitch, string, link.Flavour, int) (string, error) { return "eth5", nil },
+		source + "finds nothing: no": func(link.Eswitch, string, link.Flavour, int) (string, error) { return "", errors.New("no") },
+	} {
+		ctl, out := heard(t, switchdevHost, sriovnet)
+		if err := ctl.inspect(t.Context(), ctl.opened, node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.Contains(out.String(), want+"\n") {
+			t.Errorf("%v; want %q in\n%s", err, want, out)
+		}
+	}
+}
+
+// unseen are switches without representors.
+type unseen struct{ hostdev.Eswitches }
+
+func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { return "", false, nil }
+
+func TestRepresentorOnlyInSriovnetIsAWarning(t *testing.T) {
+	const want = "warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing\n"
+	ctl, out := heard(t, switchdevHost, crosschecktest.Sriovnet)
+	finder := ctl.opened.Finder
+	finder.Eswitches = unseen{finder.Eswitches}
+	if err := ctl.inspect(t.Context(), ctl.opened, node.Subject{Name: "0000:03:00.2"}); err != nil || !strings.HasSuffix(out.String(), want) {
+		t.Errorf("%v; want %q in\n%s", err, want, out)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/test/crosscheck"
 )
 
 // expected returns the device information of a function that the kernel's files give to someone who reads them without

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -12,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/view"
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -36,14 +38,16 @@ type Subject struct {
 	SubfunctionParent bool
 }
 
-// Inspect finds a device as ADD does.
+// Inspect finds a device as ADD does, and its representor also with sriovnet.
 func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	var err error
 	s.Name = view.FullAddress(s.Name)
 	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
+	reference := &crosscheck.Reference{Eswitches: n.Finder.Eswitches, Ask: n.Sriovnet}
 	finder, target := *n.Finder, discovery.Target{FollowLower: true, SubfunctionParent: s.SubfunctionParent}
+	finder.Eswitches = reference
 	switch {
 	case s.As != AsInterface:
 		target.DeviceIDs = []config.NamedID{{Key: "/sys/bus/" + s.As + "/devices/" + s.Name, ID: s.Name}}
@@ -61,6 +65,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		return nil, n.unknown(s)
 	}
 	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
+	in.hear(reference)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		if err := info.Validate().Err(); err != nil {
 			in.Problem = err.Error()
@@ -85,6 +90,22 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		}
 	}
 	return in, nil
+}
+
+// hear adds the representor that sriovnet finds to the source of each representor. If sriovnet finds one that is not
+// among the facts, hear adds a warning.
+func (in *Inspection) hear(reference *crosscheck.Reference) {
+	for _, o := range reference.Comparisons {
+		at := slices.IndexFunc(in.Facts, func(f discovery.Fact) bool {
+			return f.Value == o.Ours && strings.HasSuffix(f.Key, ".representor-device")
+		})
+		if at >= 0 {
+			in.Facts[at].Source += "; " + o.String()
+		} else if o.Ours != o.Theirs {
+			in.Warnings = append(in.Warnings, fmt.Sprintf("%s: %s, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds %s",
+				o.Function, o, cmp.Or(o.Ours, "nothing")))
+		}
+	}
 }
 
 // ownNetns returns interfaces of our own network namespace, whatever the namespace argument is.

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/view"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
@@ -31,6 +32,9 @@ type Options struct {
 	Root     string // directory with the files of a captured host; "" = /
 
 	NetnsGone func(path string) (bool, error) // reports whether a network namespace no longer exists
+
+	// Sriovnet finds a representor with sriovnet; nil for a capture, which sriovnet cannot read.
+	Sriovnet func(pf string, flavour link.Flavour, number int) (string, error)
 }
 
 // Node is an opened node. Path and dir translate file names in settings and journal.

@@ -1,7 +1,5 @@
-// Package crosscheck finds representors with sriovnet, on a running and on a captured host, so that tests can compare it
-// with package link. OVN-Kubernetes, ovs-cni and the SR-IOV operators use sriovnet. Where the two differ, these programs
-// and the device-info file name different interfaces.
-package crosscheck
+// Package crosschecktest runs sriovnet on captured hosts, so that tests can compare it with package link.
+package crosschecktest
 
 import (
 	"errors"
@@ -13,29 +11,20 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/k8snetworkplumbingwg/sriovnet"
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/filesystem"
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/netlinkops"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/host/link"
 )
 
 // swapped guards sriovnet's package variables: its file system and its netlink client.
 var swapped sync.Mutex
 
-// Sriovnet returns the representor that sriovnet finds for a VF or SF below /sys, in the network namespace of the
-// process. It returns sriovnet's errors.
-func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
-	if flavour == link.SF {
-		return sriovnet.GetSfRepresentor(pf, number)
-	}
-	return sriovnet.GetVfRepresentor(pf, number)
-}
-
-// SriovnetOn is [Sriovnet] on the host of e.
-func SriovnetOn(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error) {
+// Sriovnet is [crosscheck.Sriovnet] on the host of e.
+func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error) {
 	swapped.Lock()
 	defer swapped.Unlock()
 	files, ops := filesystem.Fs, netlinkops.GetNetlinkOps()
@@ -45,7 +34,7 @@ func SriovnetOn(e link.Eswitch, pf string, flavour link.Flavour, number int) (st
 	}()
 	filesystem.Fs = sysFiles{e.Sys}
 	netlinkops.SetNetlinkOps(portOps{ops, e.Ports})
-	return Sriovnet(pf, flavour, number)
+	return crosscheck.Sriovnet(pf, flavour, number)
 }
 
 // portOps replaces the one netlink call of sriovnet that the comparison uses.
