@@ -104,7 +104,8 @@ func TestClaimsOfOneCallDoNotFailEachOther(t *testing.T) {
 		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			r.UseJournal("mlx5-switchdev", "")
 			r.Start()
-			first, second := test.first(r), r.ClaimOf("b", "u2", "pod", dratest.Net("z", "net3", ""))
+			// Another pod's claim: within a pod one DEL waits for the other.
+			first, second := test.first(r), r.ClaimOf("b", "u2", "other", dratest.Net("z", "net3", ""))
 			time.Sleep(time.Second)
 			failed := prepareTogether(r, first, second)
 			switch {
