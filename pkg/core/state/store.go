@@ -103,7 +103,7 @@ func (s *Store) Put(c *Claim) error {
 func (s *Store) Remove(uid string) error { return s.dir.Remove(uid + suffix) }
 
 // Writable returns the error that Put would return for the directory. It changes nothing.
-func (s *Store) Writable() error { return s.dir.Room(2) } // the record and its temporary file
+func (s *Store) Writable() error { return s.dir.Room(16) } // several claims may be prepared at once
 
 // All reads all records, sorted by UID. It renames a file with invalid content, so that the claim can be prepared
 // again, and returns a Problem for it. It also returns a Problem for each file that was renamed earlier. valid returns
