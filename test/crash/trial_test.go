@@ -107,6 +107,9 @@ func (w *world) try(tr trial) (point inject.Call, problems []string) {
 	}
 	if tr.fault.orphan {
 		w.reap()
+		if tr.then == gc { // GC waits only a second for the delegate, and the next one finds what it has left
+			problems = append(problems, w.afterwards(tr)...)
+		}
 	}
 	problems = append(problems, w.remains(tr)...)
 	slices.Sort(problems)
