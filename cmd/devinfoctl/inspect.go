@@ -69,7 +69,9 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 		return err
 	}
 	if s.Netns == "" {
-		in.Unusable = h.unusable(ctx, in.Device)
+		if in.Unusable, err = h.unusable(ctx, in.Device); err != nil {
+			in.Warnings = append(in.Warnings, fmt.Sprintf("cannot tell whether the next pod could use it: %v", err))
+		}
 	}
 	err = t.print(in, func(w io.Writer) {
 		if in.DeviceInfo != nil {
@@ -95,26 +97,30 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 	return err
 }
 
-// unusable returns why the next pod could not use a free device. It returns nothing if it cannot tell who has the device.
-func (h *host) unusable(ctx context.Context, device string) (why []string) {
-	live, err := h.capturedLive()
-	if h.file == nil {
+// unusable returns why the next pod could not use a free device. It returns nothing where nobody says who has the device.
+func (h *host) unusable(ctx context.Context, device string) (why []string, err error) {
+	var live *doctor.Live
+	if h.file != nil {
+		if live, err = h.capturedLive(); err != nil || live == nil {
+			return nil, err
+		}
+	} else {
 		live = new(doctor.Live)
 		live.GatherDevices(ctx, doctor.Paths{Settings: h.Settings, PodResources: podResources, SRIOVLocks: journal.SRIOVLocks}, h.NetnsGone)
-	}
-	if err != nil || live == nil || h.file == nil && !live.Kubelet {
-		return nil
+		if !live.Kubelet {
+			return nil, nil
+		}
 	}
 	devices, err := h.devices()
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	e, err := doctor.EvidenceOf(h.Node, devices, live)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	for _, f := range e.Unusable(device) {
 		why = append(why, f.Found+" ("+f.Remedy+")")
 	}
-	return why
+	return why, nil
 }
