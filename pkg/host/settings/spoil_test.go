@@ -118,6 +118,9 @@ func programs() (list []spoiler) {
 		}
 		return p
 	}
+	if load(ebpf.XDP) == nil {
+		return nil // this user may load no programs
+	}
 	for name, flags := range map[string]int{"xdp generic": nl.XDP_FLAGS_SKB_MODE, "xdp native": nl.XDP_FLAGS_DRV_MODE} {
 		list = append(list, spoiler{name, func(index int) bool {
 			l, err := netlink.LinkByIndex(index)

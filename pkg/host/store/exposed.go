@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -101,15 +102,22 @@ func unexposed(dir string, stat fs.FileInfo) error {
 }
 
 // exposedBy returns an error if the mode or the owner lets others replace the contents of a directory, or the target of a
-// link. The owner of the root directory does not matter, because it is an unmapped user in a user namespace.
+// link. In a user namespace, the directories of the host's root belong to an unmapped user.
 func exposedBy(path string, stat fs.FileInfo, mode bool) error {
 	const others = "users other than root can replace its contents"
 	raw, ok := stat.Sys().(*syscall.Stat_t)
 	switch {
 	case mode:
 		return fmt.Errorf("%s has mode %s: %s", path, stat.Mode(), others)
-	case ok && raw.Uid != 0 && int(raw.Uid) != os.Geteuid() && path != "/":
+	case ok && raw.Uid != 0 && int(raw.Uid) != os.Geteuid() && path != "/" && !isUnmapped(raw.Uid):
 		return fmt.Errorf("%s belongs to user %d: %s", path, raw.Uid, others)
 	}
 	return nil
+}
+
+// isUnmapped reports whether a user may be one that this user namespace does not map.
+func isUnmapped(uid uint32) bool {
+	const overflow = 65534 // kernel.overflowuid
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return uid == overflow && err == nil && !slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"})
 }
