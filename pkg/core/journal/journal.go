@@ -24,7 +24,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"devinfo-cni.io/pkg/host/link"
@@ -317,61 +316,6 @@ func (j *Journal) Newer(than int) (pods []string, err error) {
 	}
 	slices.Sort(pods)
 	return slices.Compact(pods), nil
-}
-
-// EnsureDir creates the state directory if it does not exist. It returns an error if it cannot, for example in a
-// container that does not mount the directory. All and Newer would return no entries there, and no error.
-func (j *Journal) EnsureDir() error {
-	stat, err := os.Stat(j.dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = j.entries.Make()
-	case err == nil && !stat.IsDir():
-		err = syscall.ENOTDIR
-	}
-	if err != nil {
-		return fmt.Errorf("stateDir: %s does not exist and cannot be created: %v: mount it into the container at that path, or make it a directory that root can write to", j.dir, err)
-	}
-	return nil
-}
-
-// OwnRemedy is the remedy for [Journal.Own]: a journal that other users can change.
-const OwnRemedy = "delete the directory, or chown it to root and chmod it to 0700 if you know all its files; or set stateDir in the node settings"
-
-// Own returns an error if users other than root and this process's can change the journal: root runs what its entries say.
-func (j *Journal) Own() error {
-	if err := store.Own(j.dir, entriesDir, claimsDir, Caches, "leases", "leases/device", "leases/file", SpecLeases, "leases/socket"); err != nil {
-		return fmt.Errorf("state directory: %w", err)
-	}
-	return nil
-}
-
-// Ignored returns a journal without records, for callers that must not believe those of j. It ignores no lock of
-// sriov-cni.
-func (j *Journal) Ignored() *Journal {
-	none := Open("/dev/null/journal", j.bootID) // cannot exist
-	none.SRIOVLocks, none.NetnsGone = j.SRIOVLocks, j.NetnsGone
-	return none
-}
-
-// Writable returns an error if Put could not write to the disk. It changes nothing. The names are those of further
-// directories that the caller needs: [SpecLeases] for a CDI spec, [Caches] for delegates.
-func (j *Journal) Writable(names ...string) error {
-	if err := store.Lockable(j.dir); err != nil {
-		return err
-	}
-	// The entry, its temporary file, libcni's cache, and a directory and a link for each of up to six leases.
-	files := uint64(16)
-	for _, name := range append([]string{entriesDir, "leases", "leases/file", "leases/device"}, names...) {
-		dir := store.Private(filepath.Join(j.dir, name))
-		if err := dir.Writable(); err != nil {
-			return err
-		}
-		if notThere(dir.Path("")) {
-			files++
-		}
-	}
-	return j.entries.Room(files)
 }
 
 // Unrecorded calls f if the attachment has no entry. It holds the lock of all leases, so no ADD writes one
