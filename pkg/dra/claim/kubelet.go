@@ -77,13 +77,13 @@ func (e *Engine) Expect(claims []*resourceapi.ResourceClaim) (end func()) {
 	e.table.do(func() {
 		for _, c := range claims {
 			e.table.lastClaim++
-			e.table.awaited[string(c.UID)] = e.table.lastClaim
+			e.table.expected[string(c.UID)] = e.table.lastClaim
 		}
 	})
 	return func() {
 		e.table.do(func() {
 			for _, c := range claims {
-				delete(e.table.awaited, string(c.UID))
+				delete(e.table.expected, string(c.UID))
 			}
 		})
 	}

@@ -85,6 +85,9 @@ func (w *worker) isFull(c *claim, s plan.Step, g plan.Goal, lanes []lane) (lane,
 			return l, true
 		}
 	}
+	if s.Do != plan.DoAdd && s.Do != plan.DoDel {
+		return lane{}, false
+	}
 	for _, other := range w.table.claims {
 		if other != c && w.comesBefore(other, c, s, g) {
 			return lanes[len(lanes)-1], true // the lane of the sandbox
@@ -93,31 +96,26 @@ func (w *worker) isFull(c *claim, s plan.Step, g plan.Goal, lanes []lane) (lane,
 	return lane{}, false
 }
 
-// comesBefore reports whether networks of another claim must be attached or detached before step s of c. ADDs come in the
-// order in which the kubelet prepared the claims, those of late networks last, and DELs in the reverse order. Claims that
-// are backing off do not count. The mutex must be held.
+// comesBefore reports whether networks of another claim must be attached or detached before those of s, an ADD or a DEL of
+// c. ADDs come in the order in which the kubelet prepared the claims, those of late networks last, and DELs in the reverse
+// order. Claims that are backing off do not count. The mutex must be held.
 func (w *worker) comesBefore(other, c *claim, s plan.Step, g plan.Goal) bool {
 	if other.failure.err != nil || len(other.delBackOff) > 0 {
 		return false
 	}
 	earlier := cmp.Or(cmp.Compare(other.record.Order, c.record.Order), cmp.Compare(other.ref.Name, c.ref.Name)) < 0
-	switch s.Do {
-	case plan.DoAdd:
+	if s.Do == plan.DoAdd {
 		late := c.record.Attachments[s.At[0]].Late
 		return other.isFor(c.pod) && slices.ContainsFunc(other.record.Attachments, func(at state.Attachment) bool {
 			return at.Phase == state.Prepared && !at.Bare() && (at.Late == late && earlier || !at.Late && late)
 		}) && w.goal(other) == g
-	case plan.DoDel:
-		sandbox := c.record.Attachments[s.At[0]].Sandbox
-		if earlier || !slices.ContainsFunc(other.record.Attachments, func(at state.Attachment) bool {
-			return at.Sandbox == sandbox && at.Phase != state.Restoring
-		}) {
-			return false
-		}
-		its := w.goal(other)
-		return its.Want != plan.Keep && its.Sandbox != sandbox
 	}
-	return false
+	sandbox := c.record.Attachments[s.At[0]].Sandbox
+	if earlier || !other.hasPendingDel(sandbox) {
+		return false
+	}
+	its := w.goal(other)
+	return its.Want != plan.Keep && its.Sandbox != sandbox
 }
 
 func (w *worker) goal(c *claim) plan.Goal {

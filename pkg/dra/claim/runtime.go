@@ -57,7 +57,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 
 // CheckContainer returns an error while the sandbox of a new container lacks a network. It does not wait. Containers that
 // use the claim of such a network do not come so far, because their CDI device does not exist yet. If the start of the
-// sandbox was missed, CheckContainer registers it, and its networks are attached now.
+// sandbox was missed, CheckContainer registers it, and its networks are attached now, unless the pod has another sandbox.
 func (e *Engine) CheckContainer(of Sandbox) error {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -72,7 +72,7 @@ func (e *Engine) CheckContainer(of Sandbox) error {
 		return sb.err
 	case c == nil:
 		return nil
-	case missed:
+	case missed && e.table.sandboxOf(sb.Pod.UID) == nil: // otherwise the pod has a newer sandbox, and this container is late
 		e.table.addSandbox(sb)
 		e.table.wakePod(sb.Pod)
 	}
@@ -132,10 +132,10 @@ func (e *Engine) ownClaims(sb *sandbox) (list []*claim, err error) {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	switch {
-	case e.table.sandboxes[sb.ID] != sb:
-		return nil, errors.New("the sandbox ended before it was attached")
-	case sb.ended: // an ADD has failed meanwhile
+	case sb.err != nil: // an ADD has failed meanwhile; the sweep may have dropped the sandbox since
 		return nil, sb.err
+	case e.table.sandboxes[sb.ID] != sb || sb.ended:
+		return nil, errors.New("the sandbox ended before it was attached")
 	}
 	for _, c := range e.table.claimsOf(sb.Pod) {
 		if err := e.table.check(c, sb.Pod); err != nil {

@@ -35,7 +35,7 @@ type table struct {
 	goneNetns map[string]bool          // by path; see observe
 	lastOrder int                      // order of the newest sandbox
 	lastClaim int                      // order of the newest claim; see [state.Claim]
-	awaited   map[string]int           // order of claims that the kubelet is about to prepare, by UID
+	expected  map[string]int           // order of claims that the kubelet is about to prepare, by UID
 	connected bool                     // NRI is connected
 	synced    bool                     // the runtime has listed all its sandboxes since it connected
 	changed   chan struct{}            // closed and replaced at each change
@@ -48,7 +48,7 @@ func newTable(netns func(string) error, bootID string) *table {
 		queue:   workqueue.NewTypedDelayingQueue[string](),
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
 		stopped: make(chan struct{}), changed: make(chan struct{}),
-		claims: map[string]*claim{}, awaited: map[string]int{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
+		claims: map[string]*claim{}, expected: map[string]int{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
 	}
 }
 
@@ -176,7 +176,7 @@ func (t *table) claimsWhere(match func(*claim) bool) (list []*claim) {
 
 // orderOf returns the order of a new claim. The mutex must be held.
 func (t *table) orderOf(uid string) int {
-	order, known := t.awaited[uid]
+	order, known := t.expected[uid]
 	if !known {
 		t.lastClaim++
 		order = t.lastClaim
