@@ -41,9 +41,13 @@ func Run(t *testing.T, f func(t *testing.T)) {
 	if testing.Short() { // the child runs without -short
 		t.Skip("-short: the test needs its own namespaces")
 	}
-	if os.Getenv(child) != t.Name() {
+	switch os.Getenv(child) {
+	case t.Name():
+	case "":
 		runChild(t)
 		return
+	default: // its child would run the test around it, which would start the next child
+		t.Fatalf("%s is in its own namespaces, and runs %s: Run cannot be nested", os.Getenv(child), t.Name())
 	}
 	if err := setUp(); err != nil {
 		unavailable(t, err)
@@ -104,28 +108,33 @@ func runChild(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		unavailable(t, err)
 	}
-	skipped := report(t, out)
+	verdict := report(t, out)
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("in its own namespaces: %v", err)
 	}
-	if skipped {
+	switch verdict {
+	case "SKIP":
 		t.SkipNow()
+	case "":
+		t.Fatalf("its own process finds no test by %s", pattern(t.Name()))
 	}
 }
 
-// report prints the output of the child, and returns whether it skipped the test.
-func report(t *testing.T, out io.Reader) (skipped bool) {
+// report prints the output of the child, and returns its verdict about the test; "" = it did not run it.
+func report(t *testing.T, out io.Reader) (verdict string) {
 	lines := bufio.NewReader(out)
 	for {
 		line, err := lines.ReadString('\n')
-		if strings.HasPrefix(strings.TrimSpace(line), "--- SKIP: "+t.Name()+" ") {
-			skipped = true
+		for _, v := range []string{"PASS", "FAIL", "SKIP"} {
+			if strings.HasPrefix(strings.TrimSpace(line), "--- "+v+": "+t.Name()+" (") {
+				verdict = v
+			}
 		}
 		if !framing.MatchString(strings.TrimSuffix(line, "\n")) {
 			io.WriteString(t.Output(), line)
 		}
 		if err != nil {
-			return skipped
+			return verdict
 		}
 	}
 }
