@@ -134,7 +134,7 @@ func (w *world) remains(tr trial) (problems []string) {
 }
 
 // stillLocked is in the error of a call that found an earlier one running.
-const stillLocked = "still locked by process"
+const stillLocked = ": still locked "
 
 // holding is the time that an orphaned delegate is held, unless the runtime's calls end before. These calls must wait
 // for the delegate.

@@ -69,7 +69,7 @@ func (p process) look(mark string) (has bool, age time.Duration, err error) {
 	dir := fmt.Sprintf("/proc/%d/", p.pid)
 	env, err := os.ReadFile(dir + "environ")
 	stat, statErr := os.ReadFile(dir + "stat")
-	if p.ended(0) { // the files were perhaps another process'
+	if p.ended(0) || errors.Is(err, unix.ESRCH) { // the files were perhaps another process', or this one is ending
 		return true, 0, nil
 	}
 	if err = errors.Join(err, statErr); err != nil {

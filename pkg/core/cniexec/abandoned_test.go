@@ -2,10 +2,13 @@ package cniexec_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/host/store"
@@ -78,6 +81,44 @@ func TestPluginThatIgnoresSIGTERMIsKilled(t *testing.T) {
 	if err := plugin.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("it ended with %v", err)
 	}
+}
+
+// leaderEnv makes the test binary a process whose first thread has ended: the kernel has its environment no more under
+// the process's ID, and a pidfd does not report its end. Each process is in this state for a moment when it ends.
+const leaderEnv = "CNIEXEC_TEST_LEADER"
+
+func init() {
+	if os.Getenv(leaderEnv) == "" {
+		return
+	}
+	go func() {
+		for {
+			if _, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", os.Getpid())); err != nil {
+				break
+			}
+		}
+		fmt.Println("begun")
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		os.Exit(0)
+	}()
+	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // only this thread; an init function runs in the first one
+}
+
+func TestEndingProcessIsNoError(t *testing.T) {
+	plugin := exec.Command("/proc/self/exe")
+	plugin.Env = []string{leaderEnv + "=1", mark}
+	out, err := plugin.StdoutPipe()
+	must(t, err)
+	in, err := plugin.StdinPipe()
+	must(t, err)
+	must(t, plugin.Start())
+	_, err = out.Read(make([]byte, 1))
+	must(t, err)
+	if ended, err := cniexec.EndAbandoned([]store.Process{{ID: plugin.Process.Pid, Name: "plugin"}}, mark, time.Hour); ended || err != nil {
+		t.Errorf("got %v, %v", ended, err)
+	}
+	must(t, in.Close())
+	must(t, plugin.Wait())
 }
 
 func holders(t *testing.T, path string) []store.Process {
