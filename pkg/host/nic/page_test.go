@@ -2,8 +2,6 @@ package nic_test
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -31,14 +29,13 @@ func TestPageHasTable(t *testing.T) {
 
 func table() string {
 	var out strings.Builder
-	out.WriteString("| NIC | PCI IDs | driver; of VFs | found | limits | tried |\n|---|---|---|---|---|---|\n")
+	out.WriteString("| NIC | driver; of VFs | found | limits | tried |\n|---|---|---|---|---|\n")
 	for _, f := range nic.Families() {
-		var names, ids []string
+		var names []string
 		for _, p := range f.Products {
 			if len(p.IDs) > 0 || len(p.VFs) == 0 || len(f.Products) == 1 {
 				names = append(names, p.Name)
 			}
-			ids = slices.Concat(ids, p.IDs, p.VFs)
 		}
 		driver := f.Driver
 		if f.VFDriver != "" && f.VFDriver != f.Driver {
@@ -48,41 +45,7 @@ func table() string {
 		if limits == "" {
 			limits = "-"
 		}
-		fmt.Fprintf(&out, "| %s %s | %s | %s | %s | %s | %s |\n", f.Vendor, strings.Join(names, ", "), ranges(ids), driver, f.Finds, limits, f.HowTried())
+		fmt.Fprintf(&out, "| %s %s | %s | %s | %s | %s |\n", f.Vendor, strings.Join(names, ", "), driver, f.Finds, limits, f.HowTried())
 	}
 	return out.String()
-}
-
-// ranges writes IDs by vendor, with several in a row as one: "8086: 1591-1593, 1599".
-func ranges(ids []string) string {
-	if len(ids) == 0 {
-		return "-"
-	}
-	slices.Sort(ids)
-	var text, vendor string
-	for n := 0; n < len(ids); n++ {
-		first, last := n, n
-		for last+1 < len(ids) && number(ids[last+1]) == number(ids[last])+1 {
-			last++
-		}
-		of, id, _ := strings.Cut(ids[first], ":")
-		switch {
-		case of == vendor:
-			text += ", " + id
-		case vendor != "":
-			text += "; " + of + ": " + id
-		default:
-			text += of + ": " + id
-		}
-		if vendor = of; last > first {
-			text += "-" + ids[last][len(of)+1:]
-		}
-		n = last
-	}
-	return text
-}
-
-func number(id string) int64 {
-	n, _ := strconv.ParseInt(strings.Replace(id, ":", "", 1), 16, 64)
-	return n
 }
