@@ -67,14 +67,6 @@ func TestChartSchemaContainsNodeSchema(t *testing.T) {
 	}
 }
 
-// The comments of the values are their documentation, which Helm repositories show from README.md.
-func TestReadmeContainsValues(t *testing.T) {
-	path := filepath.Join(chart, "README.md")
-	before, _, _ := strings.Cut(difftest.Read(t, path), "```yaml\n")
-	text := before + "```yaml\n" + difftest.Read(t, filepath.Join(chart, "values.yaml")) + "```\n"
-	goldentest.File(t, path, text)
-}
-
 // A directory that the settings name must be mounted. Otherwise the agent would see an empty journal, and replace or
 // remove any plugin.
 func TestDirectoriesInSettingsAreMounted(t *testing.T) {
