@@ -1,7 +1,9 @@
 package discovery_test
 
 import (
+	"bytes"
 	"errors"
+	"net"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +129,32 @@ func TestFindReturnsExpectedResults(t *testing.T) {
 			goldentest.Section(t, q, strings.TrimPrefix(show(t, device, err)+"\n", "\n"))
 		}
 	})
+}
+
+// Interfaces of several pods may have one name, so a name alone does not bind an RDMA device to a pod's interface.
+func TestRDMADeviceOfAnotherPodIsNotTaken(t *testing.T) {
+	const guid = "0016:3eff:fe0a:0008"
+	const bound = "pci.rdma-device erdma_2 < /sys/class/infiniband/erdma_2/ports/1/gid_attrs/ndevs/0\n"
+	const unclear = "\nwarning: interface net1: cannot tell whether the RDMA device erdma_2 is bound to it or to an interface of that name in another network namespace; declare rdma-device in deviceInfo"
+	mac, other := net.HardwareAddr{2, 0x16, 0x3e, 0x0a, 0, 8}, net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	for _, test := range []struct {
+		name, guid     string
+		mac, permanent net.HardwareAddr
+		rdma, warning  string
+	}{
+		{"net1", guid, mac, mac, bound, ""},
+		{"net1", guid, other, mac, bound, ""},
+		{"net1", guid, other, other, "", ""},
+		{"eth7", guid, mac, mac, "", ""},
+		{"net1", "b8ce:f603:0003:a5b8", mac, mac, "", unclear},
+		{"net1", "", mac, mac, "", unclear},
+	} {
+		h, err := capturefile.Parse(bytes.ReplaceAll(capturetest.Text(t, "erdma"), []byte(guid), []byte(test.guid)))
+		difftest.Must(t, err)
+		f := on(t, h)
+		f.Interfaces = interfaces{"net1": {Name: test.name, Bus: "virtio", Parent: "virtio5", MAC: test.mac, PermMAC: test.permanent}}
+		find(t, f, inPod("net1"), "pci.pci-address 0000:00:08.0 < interface "+test.name+" (netlink)\n"+test.rdma+"in netns\nown"+test.warning)
+	}
 }
 
 // The description of a device that was found must lead to the same device again, and sources in conflict must

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,7 +122,7 @@ func (s *search) describePCI() error {
 	s.found.Info = &devinfo.Info{Type: devinfo.TypePCI, PCI: d}
 	s.addFact("pci-address", d.Address, s.statements[0].source)
 	d.PFAddress = s.pf(fn)
-	d.RDMADevice = s.rdma()
+	d.RDMADevice = s.rdma(fn)
 	d.Representor = s.representor(fn)
 	return nil
 }
@@ -134,25 +135,57 @@ func (s *search) pf(fn sysfs.Function) string {
 	return fn.PF.String()
 }
 
-func (s *search) rdma() string {
+func (s *search) rdma(fn sysfs.Function) string {
 	var names []string
 	d, ok, err := s.device()
 	if ok {
 		names, err = s.Sys.RDMA(d)
 	}
+	dir := "/sys/bus/pci/devices/" + s.where.pci.String() + "/infiniband"
+	if s.where.aux != "" {
+		dir = "/sys/bus/auxiliary/devices/" + s.where.aux + "/infiniband"
+	} else if len(names) == 0 && err == nil {
+		s.found.RDMA, err = s.apart(fn)
+	}
 	if err != nil {
 		s.warn("%s: RDMA devices: %v", s.where, err)
 	}
-	if len(names) == 0 {
-		return ""
-	}
-	dir := "/sys/bus/pci/devices/" + s.where.pci.String()
-	if s.where.aux != "" {
-		dir = "/sys/bus/auxiliary/devices/" + s.where.aux
+	if a := s.found.RDMA; a != nil {
+		names, dir = []string{a.Name}, "/sys/class/infiniband/"+a.Name+"/ports/1/gid_attrs/ndevs/0"
 	}
 	list := strings.Join(names, ",")
-	s.addFact("rdma-device", list, dir+"/infiniband")
+	if list != "" {
+		s.addFact("rdma-device", list, dir)
+	}
 	return list
+}
+
+// apart returns the RDMA device on another function that is bound to an interface of this one: the pod's, or one that
+// /sys shows. The name of the pod's interface is not enough, because interfaces of other pods may have the same one.
+func (s *search) apart(fn sysfs.Function) (*sysfs.Apart, error) {
+	ports, err := s.Sys.Ports(fn)
+	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
+	if err != nil || s.link == nil && len(ports) == 0 {
+		return nil, err
+	}
+	list, err := s.Sys.RDMAApart()
+	for _, a := range list {
+		if slices.ContainsFunc(ports, func(p sysfs.Port) bool { return p.Name == a.Netdev }) {
+			i, err := s.Interfaces.Interface("", a.Netdev)
+			if bound, _ := a.BoundTo(i.Name, i.MAC, i.PermMAC); bound || err != nil && !errors.Is(err, link.ErrNoInterface) {
+				return &a, err
+			}
+		} else if i := s.link; i != nil {
+			switch bound, proven := a.BoundTo(i.Name, i.MAC, i.PermMAC); {
+			case proven:
+				return &a, nil
+			case bound:
+				s.warn("interface %s: cannot tell whether the RDMA device %s is bound to it or to an interface of that name in another network namespace; "+
+					"declare rdma-device in deviceInfo", i.Name, a.Name)
+			}
+		}
+	}
+	return nil, err
 }
 
 // representor returns the name of the representor of the VF or SF, if its PF's eswitch is in switchdev mode. It

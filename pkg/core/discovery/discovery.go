@@ -2,7 +2,8 @@
 // Information Specification.
 //
 // The cost of a lookup does not grow with the number of VFs or interfaces on the node, except for two lookups
-// described in packages sysfs and link.
+// described in packages sysfs and link, and for a function with an interface but no RDMA device: it may have one on another
+// function, so the RDMA devices of the node are looked at.
 package discovery
 
 import (
@@ -13,6 +14,7 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -65,6 +67,8 @@ type Device struct {
 	// SF is the name on the auxiliary bus of the SF that is the device or carries it; "" = none. Info's pci-address
 	// is that of the SF's parent.
 	SF string
+	// RDMA is the device's RDMA device if another PCI function carries it; nil = none, or the device itself carries it.
+	RDMA *sysfs.Apart
 
 	// IsInterface is true if the interface in the network namespace is this device. It is false if another
 	// source names the device and the interface is a different one.
@@ -139,6 +143,7 @@ type search struct {
 	virtio       string                         // virtio device (virtioN) below the interface; "" = none
 	ownDevice    bool                           // the last statement names the interface's own device
 	several      string                         // why the interface has no device of its own but some below it; "" = none
+	link         *link.Interface                // the pod's interface, or the one below it that has a device; nil = none
 	sharedDevice *ref                           // device below the interface that other interfaces use too; nil = none
 }
 

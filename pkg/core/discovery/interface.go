@@ -52,6 +52,7 @@ func (s *search) classify(i *link.Interface, lower bool) error {
 		return err
 	}
 	its := s.statements[last].ref
+	s.link = i
 	if !lower && !i.Borrows() {
 		ports, err := s.ports(i, its)
 		if err != nil {

@@ -70,7 +70,10 @@ func (o *offer) function(p *devinfo.PCI) error {
 }
 
 func (o *offer) rdma(fn sysfs.Function) ([]string, error) {
-	if o.found.SF == "" {
+	switch {
+	case o.found.RDMA != nil:
+		return o.found.RDMA.Nodes, nil
+	case o.found.SF == "":
 		return o.Sys.RDMANodes(fn)
 	}
 	aux, ok, err := o.Sys.Auxiliary(o.found.SF)

@@ -21,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -222,6 +223,17 @@ type asked struct {
 func (a asked) Switchdev(pf string) (bool, error) {
 	a.t.Errorf("the PF %s was asked", pf)
 	return false, nil
+}
+
+// The uverbs of eRDMA are those of another function than the interface's.
+func TestInterfaceGetsRDMANodesOfAnotherFunction(t *testing.T) {
+	h := capturetest.Load(t, "erdma")
+	links, err := linkhost.New(h)
+	difftest.Must(t, err)
+	g := grant.Granter{Sys: sysfs.New(h.Sys()), Nodes: nodes("infiniband/uverbs0", "infiniband/uverbs2", "infiniband/rdma_cm")}
+	got, err := g.ForInterface(&discovery.Finder{Sys: g.Sys, Interfaces: links}, "/run/netns/pod", "net1", function("0000:00:08.0"))
+	difftest.Must(t, err)
+	difftest.Equal(t, show(got), "/dev/infiniband/uverbs2 c 1:1\n/dev/infiniband/rdma_cm c 1:2")
 }
 
 func TestSubfunctionGetsItsOwnRDMANodes(t *testing.T) {

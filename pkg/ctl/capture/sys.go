@@ -15,6 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // A subsystem is a kind of devices.
@@ -133,6 +134,10 @@ func (t *tree) device(s subsystem, dir string) {
 			}
 		case wanted:
 			t.file(name)
+		case e.Name() == "node_desc": // has the host's name with other drivers
+			if text, err := fs.ReadFile(t.sys, name); err == nil && strings.HasPrefix(string(text), sysfs.ErdmaDesc) {
+				t.file(name)
+			}
 		case e.IsDir() && (e.Name() == "net" || e.Name() == "infiniband"):
 			if below, err := fs.ReadDir(t.sys, name); err == nil && len(below) == 0 {
 				t.kept[name] = kept{what: "/"}

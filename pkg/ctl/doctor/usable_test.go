@@ -61,7 +61,7 @@ var breaks = map[string]func(e *doctor.Evidence, d *hostdev.Device){
 	"driver":        func(_ *doctor.Evidence, d *hostdev.Device) { d.Driver, d.Ports = "", nil },
 	"vf-link-state": func(e *doctor.Evidence, _ *hostdev.Device) { e.VFs[0].LinkState = nl.IFLA_VF_LINK_STATE_DISABLE },
 	"guid": func(_ *doctor.Evidence, d *hostdev.Device) {
-		d.RDMA = sysfs.RDMA{Devices: []string{"mlx5_3"}, LinkLayer: "InfiniBand", ZeroGUID: true}
+		d.RDMA = sysfs.RDMA{Devices: []string{"mlx5_3"}, LinkLayer: "InfiniBand", GUID: "0000:0000:0000:0000"}
 	},
 }
 

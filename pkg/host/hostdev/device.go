@@ -75,6 +75,10 @@ type Device struct {
 	Representor string       // the device's own representor
 	Eswitch     string       // mode of the function's eswitch: "legacy" or "switchdev"; "" = none or unknown
 	RDMA        sysfs.RDMA
+
+	RDMAOn  string  // PCI address of the function that has the RDMA devices, if it is another one: see [sysfs.FS.RDMAApart]; "" = this device
+	BoundTo string  // the interface of another device, in any network namespace, that the device's own RDMA devices serve; "" = none
+	Serves  *Device // the device of that interface; nil = none, or the interface is in another network namespace
 }
 
 // LacksInterface reports whether the device should have an interface but has none in the host's network namespace.

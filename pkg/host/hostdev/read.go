@@ -3,6 +3,7 @@ package hostdev
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"slices"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -31,7 +32,7 @@ func Live(sys *sysfs.FS) (Host, error) {
 func Read(h Host) (devices []*Device, warnings []string, err error) {
 	h.Eswitches = CacheEswitches(h.Eswitches)
 	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
-	if err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas(), r.rdma(), r.interfaces()); err != nil {
+	if err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas(), r.rdma(), r.interfaces(), r.apart()); err != nil {
 		return nil, nil, err
 	}
 	r.eswitches()
@@ -208,6 +209,34 @@ func (r *reader) owner(n sysfs.Netdev, l listing.Interface) (*Device, error) {
 		r.add(&Device{Ref: Ref{Kind: NIC}, At: at})
 	}
 	return r.at[at], nil
+}
+
+// apart gives RDMA devices on other functions to the devices of their interfaces.
+func (r *reader) apart() error {
+	list, err := r.Sys.RDMAApart()
+	for _, a := range list {
+		of := r.boundTo(a)
+		if from := r.at[Place{"pci", a.Device}]; from != nil {
+			from.BoundTo, from.Serves = a.Netdev, of
+		}
+		if of != nil && len(of.RDMA.Devices) == 0 {
+			of.RDMA, of.RDMAOn = sysfs.RDMA{Devices: []string{a.Name}, Nodes: a.Nodes, GUID: a.GUID, Netdev: true}, a.Device
+		}
+	}
+	return err
+}
+
+func (r *reader) boundTo(a sysfs.Apart) *Device {
+	for _, d := range r.devices {
+		for _, p := range d.Ports {
+			n := slices.IndexFunc(r.Links, func(l listing.Interface) bool { return l.Name == p.Name })
+			mac, _ := net.ParseMAC(r.Links[n].Address)
+			if bound, _ := a.BoundTo(p.Name, mac); bound {
+				return d
+			}
+		}
+	}
+	return nil
 }
 
 func (r *reader) eswitches() {

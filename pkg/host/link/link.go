@@ -35,6 +35,7 @@ type Interface struct {
 	Index   int              // unique in its network namespace only
 	Kind    string           // IFLA_INFO_KIND: "macvlan", "vlan", "veth"; "" for hardware and lo
 	MAC     net.HardwareAddr // IFLA_ADDRESS; nil = none
+	PermMAC net.HardwareAddr // IFLA_PERM_ADDRESS (Linux 5.6); nil = none
 	MTU     int              // IFLA_MTU, in bytes
 	Bus     string           // IFLA_PARENT_DEV_BUS_NAME (Linux 5.14): "pci", "virtio", "auxiliary"; "" without parent
 	Parent  string           // IFLA_PARENT_DEV_NAME (Linux 5.14): "0000:01:00.2", "virtio2", "mlx5_core.sf.4"

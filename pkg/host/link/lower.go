@@ -29,7 +29,7 @@ func dial(path string) (c rtnetlink.Conn, err error) {
 // describe returns an interface with its lower interfaces, at most depth.
 func describe(c rtnetlink.Conn, l rtnetlink.Link, depth int) (Interface, error) {
 	i := Interface{
-		Name: l.Name, Index: l.Index, Kind: l.Kind, MAC: l.MAC, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
+		Name: l.Name, Index: l.Index, Kind: l.Kind, MAC: l.MAC, PermMAC: l.PermMAC, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
 		Child: IPoIBChild(l.Kind, l.Lower != 0),
 	}
 	if (i.Parent == "" || i.Bus == "virtio") && l.NSID == rtnetlink.Local {

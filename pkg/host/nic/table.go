@@ -8,6 +8,7 @@ const (
 	bifurcated   = "DPDK without vfio"
 	noPF         = "no PF"
 	noInterface  = "no interface"
+	apart        = "interface on another function"
 )
 
 // families has the PCI IDs of the PCI ID database (pci-ids.ucw.cz), or of the driver where the database lacks one, and what
@@ -225,6 +226,7 @@ var families = []*Family{
 	{
 		Driver: "erdma", Vendor: "Alibaba",
 		Products: []Product{{Name: "Elastic RDMA", IDs: []string{"1ded:107f", "1ded:5007"}}},
-		Finds:    RDMA, Limits: []string{noInterface},
+		Finds:    RDMA, Limits: []string{apart},
+		Tried: []Trial{{How: Written, Host: "erdma"}},
 	},
 }

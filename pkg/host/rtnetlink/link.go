@@ -19,6 +19,7 @@ type Link struct {
 	AltNames []string         // IFLA_PROP_LIST (Linux 5.5)
 	Kind     string           // IFLA_INFO_KIND
 	MAC      net.HardwareAddr // IFLA_ADDRESS; nil = none
+	PermMAC  net.HardwareAddr // IFLA_PERM_ADDRESS (Linux 5.6); nil = none
 	MTU      int              // IFLA_MTU
 	Bus      string           // IFLA_PARENT_DEV_BUS_NAME (Linux 5.14)
 	Parent   string           // IFLA_PARENT_DEV_NAME (Linux 5.14)
@@ -64,6 +65,8 @@ func (l *Link) take(a Attribute) (err error) {
 		l.Name = a.Text()
 	case unix.IFLA_ADDRESS:
 		l.MAC = net.HardwareAddr(a.Value)
+	case unix.IFLA_PERM_ADDRESS:
+		l.PermMAC = net.HardwareAddr(a.Value)
 	case unix.IFLA_MTU:
 		l.MTU, err = a.Int()
 	case unix.IFLA_PARENT_DEV_BUS_NAME:

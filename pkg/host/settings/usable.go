@@ -104,7 +104,7 @@ func (c Condition) device() []Fault {
 			remedy += "echo 1 > /sys/bus/pci/devices/" + d.Parent.PCI + "/sriov_drivers_autoprobe; "
 		}
 		return []Fault{{NoDriver, "it has no driver", remedy + "echo " + d.PCI + " > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci", false}}
-	case d.RDMA.LinkLayer == "InfiniBand" && d.RDMA.ZeroGUID && c.VF != nil:
+	case d.RDMA.LinkLayer == "InfiniBand" && d.RDMA.GUID != "" && strings.Trim(d.RDMA.GUID, "0:") == "" && c.VF != nil:
 		return []Fault{{ZeroGUID, "its node GUID is zero", fmt.Sprintf("ip link set %s vf %d node_guid GUID, and port_guid, then bind it again, unless ib-sriov-cni sets the GUID in ADD", c.VF.PFName, c.VF.Index), true}}
 	case !d.LacksInterface() || c.Carry:
 		return nil

@@ -149,9 +149,13 @@ func (t *teller) devices() {
 	for _, d := range rdmas {
 		t.line("rdma", d.Name, "bus", d.Bus, "device", d.Device, "netdev", d.Netdev)
 	}
+	aparts, e8 := t.RDMAApart()
+	for _, a := range aparts {
+		t.line("apart", a.Name, "device", a.Device, "netdev", a.Netdev, "guid", a.GUID, "nodes", a.Nodes)
+	}
 	free, e6 := t.WithoutIOMMU()
 	shared, e7 := t.IsRDMAShared()
-	t.failed(e1, e2, e3, e4, e5, e6, e7)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e8)
 	t.line("host", "of", "controllers", len(functions), "noiommu", free, "rdmashared", shared)
 }
 
@@ -229,7 +233,7 @@ func (h withVFs) ReadFile(name string) ([]byte, error) {
 // A failed read must cause an error in each method that reads the file, unless the error means that the value
 // is absent. The error must name the file.
 func TestFailedReadIsErrorUnlessValueIsAbsent(t *testing.T) {
-	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim"} {
+	for _, host := range []string{"igb-sriov", "mlx5-vdpa", "vdpa-vf-virtio", "vdpa-sim", "erdma"} {
 		tree, reads := capturetest.Tree{FS: parse(t, load(t, host)).Sys()}, map[string]bool{}
 		tree.BeforeCall = func(name string) error { reads[name] = true; return nil }
 		if _, err := told(sysfs.New(tree)); err != nil || len(reads) < 50 {

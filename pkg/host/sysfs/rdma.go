@@ -1,6 +1,9 @@
 package sysfs
 
 import (
+	"cmp"
+	"fmt"
+	"net"
 	"slices"
 	"strings"
 )
@@ -68,7 +71,7 @@ type RDMA struct {
 	Devices   []string // those of this network namespace, see [FS.RDMA]
 	Nodes     []string // device nodes, see [FS.RDMANodes]
 	LinkLayer string   // ports/1/link_layer of the first device: "InfiniBand", "Ethernet"; "" = unknown
-	ZeroGUID  bool     // node_guid of the first device consists of zeros
+	GUID      string   // node_guid of the first device: "0216:3eff:fe00:0001"; "" = unknown
 	// Netdev is true if the device has a network interface in any network namespace. The directory net exists
 	// as long as there is one (drivers/base/core.c, cleanup_glue_dir).
 	Netdev bool
@@ -83,7 +86,7 @@ func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
 	if len(r.Devices) > 0 {
 		r.LinkLayer = d.text("infiniband/" + r.Devices[0] + "/ports/1/link_layer")
-		r.ZeroGUID = strings.Trim(d.text("infiniband/"+r.Devices[0]+"/node_guid"), "0:") == "" && d.has("infiniband/"+r.Devices[0]+"/node_guid")
+		r.GUID = d.text("infiniband/" + r.Devices[0] + "/node_guid")
 		r.Netdev = d.has("net")
 	}
 	return r, d.err
@@ -94,7 +97,9 @@ type RDMADevice struct {
 	Name   string
 	Bus    string // device/subsystem: "pci", "auxiliary"; "" for a software device
 	Device string // device: "0000:01:00.2"
-	Netdev string // ports/1/gid_attrs/ndevs/0: interface of the first port; "" = none, or not in this network namespace
+	// Netdev is the interface of the first port, ports/1/gid_attrs/ndevs/0; "" = none. The interface may be in any
+	// network namespace, and the name is that in its own (drivers/infiniband/core/sysfs.c, print_ndev).
+	Netdev string
 }
 
 // RDMADevices returns the RDMA devices, sorted by name as in [ByNumber].
@@ -104,6 +109,70 @@ func (f *FS) RDMADevices() ([]RDMADevice, error) {
 		bus, device := d.parent()
 		return RDMADevice{Name: name, Bus: bus, Device: device, Netdev: d.text("ports/1/gid_attrs/ndevs/0")}, true, d.err
 	})
+}
+
+// Apart is an RDMA device of an interface that is not below the same device as the interface.
+type Apart struct {
+	RDMADevice          // Device is a PCI function without an interface; "" = /sys does not show it
+	GUID       string   // node_guid
+	Nodes      []string // see [FS.RDMANodes]
+}
+
+// RDMAApart returns the RDMA devices that the kernel binds to an interface of another PCI function, sorted by name as in
+// [ByNumber]. erdma finds the interface by its hardware address (drivers/infiniband/hw/erdma/erdma_main.c,
+// erdma_enum_and_get_netdev), and vmw_pvrdma takes that of function 0 (hw/vmw_pvrdma/pvrdma_main.c, pvrdma_pci_probe).
+// RDMAApart looks at all RDMA devices of the node.
+func (f *FS) RDMAApart() (list []Apart, err error) {
+	all, err := f.RDMADevices()
+	for _, d := range all {
+		a, ok, err := f.apart(d)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			list = append(list, a)
+		}
+	}
+	return list, err
+}
+
+func (f *FS) apart(r RDMADevice) (a Apart, ok bool, err error) {
+	d := f.in("class/infiniband/" + r.Name)
+	verbs, own := "class/infiniband_verbs", false
+	switch {
+	case r.Netdev == "":
+		return a, false, nil
+	case r.Bus == "pci":
+		if own, err = f.HasPorts(r.Bus, r.Device); own || err != nil {
+			return a, false, err
+		}
+		verbs = "bus/pci/devices/" + r.Device + "/infiniband_verbs"
+	case r.Device != "" || !strings.HasPrefix(d.text("node_desc"), ErdmaDesc):
+		return a, false, d.err
+	}
+	a = Apart{RDMADevice: r, GUID: d.text("node_guid")}
+	in := f.in(verbs)
+	for _, name := range in.names("") {
+		if in.text(name+"/ibdev") == r.Name && in.has(name+"/dev") {
+			a.Nodes = append(a.Nodes, name)
+		}
+	}
+	return a, true, cmp.Or(d.err, in.err)
+}
+
+// ErdmaDesc begins the node_desc of erdma, which Linux registers without a parent, like the software devices rxe and siw.
+const ErdmaDesc = "Elastic RDMA"
+
+// BoundTo reports whether the RDMA device is bound to an interface with the given name and hardware addresses. Another
+// interface may have that name in another network namespace. proven is true if the GUID is made of an address, as erdma
+// does; if it is made of another one, the RDMA device is bound to another interface.
+func (a Apart) BoundTo(name string, macs ...net.HardwareAddr) (bound, proven bool) {
+	digits := strings.ReplaceAll(a.GUID, ":", "")
+	proven = a.Netdev == name && slices.ContainsFunc(macs, func(m net.HardwareAddr) bool {
+		return len(m) == 6 && digits == fmt.Sprintf("%02x%xfffe%x", m[0]^2, []byte(m[1:3]), []byte(m[3:])) // modified EUI-64
+	})
+	ofMAC := len(digits) == 16 && digits[6:10] == "fffe"
+	return proven || a.Netdev == name && !ofMAC, proven
 }
 
 // IsRDMAShared reports whether the visible RDMA devices are open to every network namespace (rdma system show:

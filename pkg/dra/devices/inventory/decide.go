@@ -119,7 +119,7 @@ func (s DecideInput) asOffered(d *Device) *Device {
 
 // others returns the holder outside DRA that has a device alone, or "".
 func (s DecideInput) others(d *Device) string {
-	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA], s.Others[d.PortOf])
+	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA], s.Others[d.PortOf], s.Others[d.RDMAOn])
 }
 
 // tied returns the devices that are on a held device or have one on them, each with the reason. It does not read facts
@@ -198,8 +198,12 @@ func (s DecideInput) against(c *Decision, on []string) string {
 	switch {
 	case d.Port != "":
 		return d.UsedByHost()
+	case d.Serves != "":
+		return "its RDMA device serves " + d.Serves + ", and a pod gets it with that"
 	case s.others(d) != "":
 		return s.others(d)
+	case d.RDMAOn != "" && s.Ours.sharing(functionName(d.RDMAOn)) != "":
+		return "a claim holds " + functionName(d.RDMAOn) + ", which has its RDMA device"
 	case c.Sharing == Shared:
 		return s.unshareable(c)
 	case isMaster(d.Kind):

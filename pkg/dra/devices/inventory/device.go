@@ -56,6 +56,8 @@ type Device struct {
 	NoCarrier  bool   // the device or its PF is up but has no carrier
 	Verbs      bool   // it has RDMA devices here, and no interface in any network namespace
 	Closed     bool   // only with Verbs: a pod's network namespace cannot open the RDMA devices
+	RDMAOn     string // PCI address of another function that has its RDMA devices; "" = none
+	Serves     string // the device, or the interface elsewhere, to which its RDMA devices belong; "" = itself
 }
 
 // ID returns the device ID for CNI plugins: the auxiliary name, or else the PCI address. A vDPA device on a VF has the

@@ -245,6 +245,12 @@ func (r *reader) hardware(d *device) error {
 	}
 	if d.Kind != hostdev.VDPA {
 		rdma := d.found.RDMA
+		d.RDMAOn = d.found.RDMAOn
+		if of := d.found.Serves; of != nil {
+			d.Serves = nameOf(of)
+		} else if d.found.BoundTo != "" {
+			d.Serves = "the interface " + d.found.BoundTo + " in another network namespace"
+		}
 		d.set(AttrRDMADevice, strings.Join(rdma.Devices, ","))
 		d.Attributes[AttrRDMACapable] = resourceapi.DeviceAttribute{BoolValue: new(len(rdma.Devices)+len(rdma.Nodes) > 0)}
 		if !rdma.Netdev && len(rdma.Devices) > 0 {
