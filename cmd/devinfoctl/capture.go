@@ -25,7 +25,8 @@ the project's tests read it. A capture contains
   - the input of doctor: settings of VFs, devices of pods, versions of the CNI plugins, and mistakes
     in network configurations, but not the configurations
 
-Run it as root. Otherwise parts are missing; standard error and the file list them.
+Run it as root. Otherwise parts are missing; standard error and the file list them, and the exit
+code is 3.
 
 Journal entries and records of cni-dra-driver are reduced to the fields that the commands read.
 Configurations of delegates, which may contain keys, and corrupt records are left out. A capture
@@ -76,20 +77,27 @@ func (t *tool) capture(ctx context.Context, source capture.Source, paths doctor.
 	if err != nil {
 		return err
 	}
+	var missing []string
 	if live != nil {
-		for _, note := range live.Notes {
-			t.warn("missing: %s", note.Text)
-		}
 		source.Live = live
+		for _, note := range live.Notes {
+			missing = append(missing, note.Text)
+		}
 	}
 	text, notes, err := capture.Take(source)
 	if err != nil {
 		return fmt.Errorf("capture: %w", err)
 	}
-	for _, note := range notes {
+	if missing = append(missing, notes...); h.file != nil { // the first capture lacks the same
+		missing = nil
+	}
+	for _, note := range missing {
 		t.warn("missing: %s", note)
 	}
-	return t.save(output, text)
+	if err := t.save(output, text); err != nil || len(missing) == 0 {
+		return err
+	}
+	return clierr.For(fmt.Errorf("capture: %s could not be read, so the capture is incomplete", doctor.Count(len(missing), "part")), "run it as root on the node itself")
 }
 
 // describe adds the machine's name and kernel to the flags.

@@ -84,8 +84,8 @@ func TestCaptureLeavesOutLinkOutOfItsTree(t *testing.T) {
 	n.must(os.Symlink("/etc/passwd", filepath.Join(n.DeviceInfoDir, "strange")))
 	captured := filepath.Join(t.TempDir(), "captured.txtar")
 	o := ctl("--node-config", n.file, "capture", "-o", captured)
-	difftest.Same(t, "exit code", o.exit, 0)
-	difftest.Contains(t, o.stderr, `strange: the link leads out of root/: "/etc/passwd"`+"\n")
+	difftest.Same(t, "exit code", o.exit, clierr.Blind)
+	difftest.Contains(t, o.stderr, `strange: the link leads out of root/: "/etc/passwd"`+"\n", "could not be read, so the capture is incomplete\n")
 	difftest.Contains(t, ctl("--capture", captured, "list").stdout, "alive")
 }
 
@@ -101,7 +101,7 @@ func TestCapturedNodeListsAndChecksLikeTheNode(t *testing.T) {
 	claims := n.claim(`{"schema": 1, "namespace": "shop", "name": "net", "uid": "u1", "pod": {"namespace": "shop", "name": "web-0", "uid": "p"},
 		"attachments": [{"network": "claimed", "ifName": "net1", "phase": "Added", "sandbox": "s1", "netns": "` + aliveNetns + `", "list": {"password": "secret"}}]}`)
 	captured, public := filepath.Join(t.TempDir(), "captured.txtar"), filepath.Join(t.TempDir(), "public.txtar")
-	if o := ctl("--node-config", n.file, "--dra-state-dir", claims, "capture", "-o", captured); o.exit != 0 {
+	if o := ctl("--node-config", n.file, "--dra-state-dir", claims, "capture", "-o", captured); o.exit != clierr.Blind { // it has no kubelet
 		t.Fatal(o.seen())
 	}
 	if o := ctl("--capture", captured, "capture", "--scrub", "-o", public); o.exit != 0 {

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
@@ -51,14 +49,14 @@ func checkCommand(t *tool) *cobra.Command {
   devinfoctl check 3f1c2d
   devinfoctl check sriov-net/3f1c2d/net1 -o json
   devinfoctl --capture node.txtar check`,
-		Args: commandline.Args(0, "ATTACHMENT"),
+		Args: commandline.Args(0, "ATTACHMENT"), ValidArgsFunction: t.complete(true),
 		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
 			list, err := h.Recorded()
 			if err != nil {
 				return err
 			}
 			if len(args) > 0 {
-				if list, err = node.Choose(list, args[0]); err != nil {
+				if list, err = h.Choose(list, args[0]); err != nil {
 					return err
 				}
 			}
@@ -84,14 +82,13 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 			fmt.Fprintln(w, "no attachments")
 		}
 	})
-	unknown := func(a node.Attachment) bool { return a.State == check.Unknown }
 	switch {
 	case err != nil:
 		return err
-	case slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !unknown(a) }):
+	case slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !isUnknown(a) }):
 		return clierr.ErrFound
-	case slices.ContainsFunc(list, unknown):
-		return h.asRoot(errors.New("check: some attachments could not be read completely"), "run as root, and not in a container")
+	case slices.ContainsFunc(list, isUnknown):
+		return h.unseen("check: some attachments could not be read completely")
 	}
 	return nil
 }

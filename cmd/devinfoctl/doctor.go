@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -12,10 +13,11 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 )
 
-const doctorHelp = `Examines the whole node. For each problem it prints one line and the remedy. The checks are
+const doctorHelp = `Examines the whole node. Problems come first, each with its remedy. The checks are
 
   attachments  the journal, the claims, the files, the namespaces and the devices agree
   leases       cni-dra-driver has a record of each claim with a lease
@@ -36,7 +38,8 @@ const doctorHelp = `Examines the whole node. For each problem it prints one line
 The check "sight" lists the facts that could not be read. doctor runs the configured plugins with
 CNI_COMMAND=VERSION, which changes nothing. A capture is examined as of its time.
 
-Exits with 1 if there is an error; warnings do not count.`
+A level is error, warning, unknown, info or ok. Exits with 1 if there is an error; warnings do not
+count.`
 
 const podResources = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
@@ -50,11 +53,13 @@ func (t *tool) placeFlags(cmd *cobra.Command, p *doctor.Paths) {
 
 func doctorCommand(t *tool) *cobra.Command {
 	var paths doctor.Paths
+	var problems bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "find problems of the node, with remedies",
 		Long:  doctorHelp,
 		Example: `  devinfoctl doctor
+  devinfoctl doctor --problems
   devinfoctl doctor -o json | jq '.answers[] | select(.level == "error")'
   devinfoctl --capture node.txtar doctor`,
 		PreRun: func(*cobra.Command, []string) { t.tolerant = true },
@@ -72,22 +77,36 @@ func doctorCommand(t *tool) *cobra.Command {
 				return err
 			}
 			e.NodeFile, e.Asking = t.nodeProblem, h.build
-			return t.diagnose(e)
+			return t.diagnose(doctor.Diagnose(e), problems)
 		}),
 	}
+	cmd.Flags().BoolVar(&problems, "problems", false, "print only problems, and what could not be checked")
 	t.placeFlags(cmd, &paths)
 	return cmd
 }
 
-func (t *tool) diagnose(e *doctor.Evidence) error {
-	findings := doctor.Diagnose(e)
-	err := t.print(map[string]any{"answers": findings}, func(w io.Writer) {
-		for _, a := range findings {
-			line := a.Text
-			if a.Remedy != "" {
-				line += ". Remedy: " + a.Remedy
+func (t *tool) diagnose(findings []doctor.Finding, problems bool) error {
+	if problems {
+		findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.OK || f.Level == doctor.Info })
+	}
+	colours, to := map[doctor.Level]string{}, t.stdout
+	if commandline.IsTerminal(t.raw) && os.Getenv("NO_COLOR") == "" {
+		colours = map[doctor.Level]string{doctor.Error: "\x1b[31m", doctor.Warning: "\x1b[33m"} // SGR (ECMA-48)
+		to = t.raw
+	}
+	err := t.printTo(to, map[string]any{"answers": findings}, func(w io.Writer) {
+		for _, f := range findings {
+			level := fmt.Sprintf("%-7s", f.Level)
+			if colour := colours[f.Level]; colour != "" {
+				level = colour + level + "\x1b[0m"
 			}
-			fmt.Fprintf(w, "%-7s  %-11s  %s\n", a.Level, a.Check, printable(line))
+			fmt.Fprintf(w, "%s  %-11s  %s\n", level, f.Check, printable(f.Text))
+			if f.Remedy != "" {
+				fmt.Fprintf(w, "  Remedy: %s\n\n", printable(f.Remedy))
+			}
+		}
+		if len(findings) == 0 {
+			fmt.Fprintln(w, "no problem")
 		}
 	})
 	if err == nil && slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == doctor.Error }) {

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/core/clierr"
@@ -24,9 +26,9 @@ func TestDoctorPrintsEachCheckAndEachProblem(t *testing.T) {
 	n.plugin("devinfo", `echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'`)
 	got := n.ctl("doctor", "--cni-path", n.bin, "--cni-conf-dir", n.bin, "--nri-socket", n.file, "--pod-resources", n.noNetns(), "--sriov-locks", n.noNetns())
 	difftest.Contains(t, got,
-		"error    attachments  pod shop/web-0, net-a/decade/net1: stale: network namespace /bin/no-such is gone. Remedy: ",
+		"error    attachments  pod shop/web-0, net-a/decade/net1: Stale: network namespace /bin/no-such is gone\n  Remedy: ",
 		"ok       plugin       ", "ok       settings     ", "info     networks     ", "warning  directories  /cdi: ", "ok       runtime      ",
-		"unknown  sight        devices of pods: /bin/no-such: no such file or directory. Remedy: ", "exit 1\n")
+		"unknown  sight        devices of pods: /bin/no-such: no such file or directory\n  Remedy: ", "exit 1\n")
 	difftest.Lacks(t, got, "c0ffee") // is as it should be
 }
 
@@ -63,7 +65,7 @@ func TestDoctorReportsAbsentDriver(t *testing.T) {
 			stop()
 		}
 		for command, text := range map[string]string{
-			"doctor":  "error    attachments  cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating. Remedy: start it",
+			"doctor":  "error    attachments  cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating\n  Remedy: start it",
 			"offered": "devinfoctl: warning: cni-dra-driver does not run on this node, so it offers no devices",
 		} {
 			got := n.ctl("--dra-state-dir", claims, command)
@@ -99,8 +101,8 @@ func TestDoctorReadsNodeBelowHostRoot(t *testing.T) {
 			return string(out)
 		}
 		difftest.Contains(t, doctor(),
-			"error    attachments  net-a/decade/net1: stale: network namespace /run/netns/gone is gone. Remedy: ",
-			"error    plugin       the devinfo plugin is not in /opt/cni/bin. Remedy: ",
+			"error    attachments  net-a/decade/net1: Stale: network namespace /run/netns/gone is gone\n  Remedy: ",
+			"error    plugin       the devinfo plugin is not in /opt/cni/bin\n  Remedy: ",
 			"ok       directories  ", "ok       holders      4 VFs, none with two holders")
 		difftest.Write(t, filepath.Join(root, "etc/cni/devinfo/node.json"), `{"logLevel": "loud"}`, 0o644)
 		// Doctor continues with the defaults.
@@ -124,4 +126,41 @@ func TestScrubbedCaptureKeepsTheOffer(t *testing.T) {
 	if o.exit != 0 || strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || strings.Count(o.stdout, "held by ") != 5 || !strings.Contains(o.stdout, "has it from device plugin") {
 		t.Errorf("%+v", o)
 	}
+}
+
+// Levels have colours on a terminal only.
+func TestDoctorHasColoursOnTerminalOnly(t *testing.T) {
+	for name, test := range map[string]struct {
+		env    string
+		colour bool
+	}{"terminal": {"TERM=xterm", true}, "a terminal without colours": {"TERM=dumb", false}, "not wanted": {"NO_COLOR=1", false}} {
+		t.Setenv("TERM", "xterm")
+		t.Setenv("NO_COLOR", "")
+		key, value, _ := strings.Cut(test.env, "=")
+		t.Setenv(key, value)
+		screen, terminal := pty(t)
+		host := hosts + "mlx5-legacy.txtar"
+		run([]string{"--capture", host, "doctor", "--problems"}, strings.NewReader(""), terminal, terminal)
+		line := make([]byte, 4096)
+		n, err := screen.Read(line)
+		difftest.Must(t, err)
+		if got := string(line[:n]); strings.HasPrefix(got, "\x1b[33mwarning\x1b[0m  usable") != test.colour || strings.Contains(got, "\x1b") != test.colour {
+			t.Errorf("%s: %q", name, got)
+		}
+		difftest.Lacks(t, ctl("--capture", host, "doctor").stdout, "\x1b")
+	}
+}
+
+// pty returns both sides of a new terminal.
+func pty(t *testing.T) (screen, terminal *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	difftest.Must(t, err)
+	difftest.Must(t, unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	difftest.Must(t, err)
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	difftest.Must(t, err)
+	t.Cleanup(func() { _ = screen.Close(); _ = terminal.Close() })
+	return screen, terminal
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,7 +25,7 @@ temporary files. devinfo-agent does the same every few minutes.
 
 Run it on the node itself, because network namespaces of the node may be invisible in a container
 and would count as missing. gc skips attachments whose network namespace exists, even if ADD is
-incomplete. It keeps entries that cannot be read or judged, and shows them with --dry-run.
+incomplete. It keeps entries that cannot be read or judged, and shows them.
 
 Container runtimes that call GC (CNI 1.1.0) do the same by themselves.
 
@@ -33,7 +34,7 @@ cni-dra-driver was removed, where such a lease makes ADD of other pods fail with
 refuses while cni-dra-driver has a record of the claim.
 
 Exits with 1 if --dry-run finds something to remove, with 3 if --yes could not remove
-everything.`
+everything, or if an entry is kept because it cannot be read or judged.`
 
 func gcCommand(t *tool) *cobra.Command {
 	var dryRun, yes bool
@@ -95,14 +96,13 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 		for _, a := range found.Stale {
 			fmt.Fprintln(w, printable(a.Short()+": "+a.Why))
 		}
-		if remove {
-			fmt.Fprintf(w, "removed %s and %s\n", doctor.Count(done.Collected, "attachment"), doctor.Count(done.Swept, "leftover file"))
-			return
-		}
 		for _, a := range found.Kept {
 			fmt.Fprintln(w, printable(a.Short()+": kept: "+a.Why))
 		}
-		if len(found.Stale) == 0 {
+		switch {
+		case remove:
+			fmt.Fprintf(w, "removed %s and %s\n", doctor.Count(done.Collected, "attachment"), doctor.Count(done.Swept, "leftover file"))
+		case len(found.Stale) == 0:
 			fmt.Fprintln(w, "nothing to remove")
 		}
 	})
@@ -111,6 +111,8 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 		return clierr.For(fmt.Errorf("gc: %w", err), "fix the errors, and run it again")
 	case printed == nil && !remove && len(found.Stale) > 0:
 		return clierr.ErrFound
+	case printed == nil && len(found.Kept) > 0:
+		return clierr.For(errors.New("gc: entries that cannot be read or judged were kept"), "devinfoctl check shows why, each with its remedy")
 	}
 	return printed
 }

@@ -106,6 +106,9 @@ func TestGCKeepsAttachmentsWithInvisibleNetns(t *testing.T) {
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
 	const want = `net-a/c0ffee/net1: kept: /bin/no-such, where ADD found the network namespace, does not exist: the network namespaces of the node are not visible in a container
 nothing to remove
+! devinfoctl: gc: entries that cannot be read or judged were kept
+!   devinfoctl check shows why, each with its remedy
+exit 3
 `
 	difftest.Same(t, "gc", n.ctl("gc", "--dry-run"), want)
 	difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 0 attachments and 0 leftover files\n", "cannot tell whether the attachment is stale")
@@ -124,6 +127,9 @@ func TestGCTreatsPlainFileAsMissingNetnsOnlyOnTheNode(t *testing.T) {
 		n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, Complete: true})
 		const left = `net-a/c0ffee/net1: kept: /run/netns is a plain file here, but outside of this container it may be a network namespace: run this on the node itself; if this is the node, the file is unused: remove it
 nothing to remove
+! devinfoctl: gc: entries that cannot be read or judged were kept
+!   devinfoctl check shows why, each with its remedy
+exit 3
 `
 		difftest.Same(t, "private", n.ctl("gc", "--dry-run"), left)
 		difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 0 attachments")

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/clierr"
@@ -91,6 +94,11 @@ func (h *host) asRoot(err error, here string) error {
 	return clierr.For(err, here)
 }
 
+// unseen is the error of a command that could not examine everything.
+func (h *host) unseen(what string) error {
+	return h.asRoot(errors.New(what), "run as root, and not in a container")
+}
+
 // capturedHost opens the capture. It unpacks the files into a private directory, which close removes.
 func (t *tool) capturedHost() (*host, error) {
 	const again = "make one with: devinfoctl capture -o FILE.txtar"
@@ -128,4 +136,33 @@ func (t *tool) capturedHost() (*host, error) {
 		Root:      root,
 		NetnsGone: func(path string) (bool, error) { return !links.HasNetns(path), nil },
 	})}, nil
+}
+
+// complete returns the completion of an argument: the names of the devices of this machine or of the capture, and with holders
+// those of the pods that have them.
+func (t *tool) complete(holders bool) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		h, err := t.host()
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		if holders {
+			list, _ := h.Recorded() // unreadable attachments have no names
+			for _, a := range list {
+				names = append(names, a.Pod, a.Network)
+			}
+		}
+		from, err := h.devices()
+		if err != nil {
+			return names, cobra.ShellCompDirectiveNoFileComp
+		}
+		from.Eswitches = nil // their modes do not matter
+		devices, _, _ := hostdev.Read(from)
+		for _, d := range devices {
+			names = append(names, d.At.Name, d.IfName)
+			names = append(names, d.RDMA.Devices...)
+		}
+		slices.Sort(names)
+		return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" }), cobra.ShellCompDirectiveNoFileComp
+	}
 }

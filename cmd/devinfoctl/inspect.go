@@ -44,7 +44,7 @@ func inspectCommand(t *tool) *cobra.Command {
   devinfoctl inspect mlx5_core.sf.4 --subfunction-parent
   devinfoctl inspect net1 --netns /var/run/netns/cni-5f0d2c9a
   devinfoctl --capture node.txtar inspect ens1f0v2`,
-		Args: commandline.Args(1, "DEVICE"),
+		Args: commandline.Args(1, "DEVICE"), ValidArgsFunction: t.complete(false),
 		RunE: t.onHost(func(cmd *cobra.Command, h *host, args []string) error {
 			s.Name = args[0]
 			if s.Netns != "" && !strings.Contains(s.Netns, "/") { // a name, as for ip -n

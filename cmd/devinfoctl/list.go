@@ -17,31 +17,34 @@ import (
 
 const listHelp = `Lists the attachments of the node from the plugin's journal and the records of cni-dra-driver,
 with the state of each. NAME selects some of them, as for check. A DEVICE is a PCI address (that of
-a PF finds its VFs too), a vDPA or RDMA device, a representor or a socket. The states are
+a PF finds its VFs too), a vDPA or RDMA device, a representor, another interface of the host, also
+by its altname, or a socket. The states are
 
-  ok              the attachment is as ADD made it; optional facts may have changed
-  adding          ADD runs, or was killed
-  file missing    the device-info file or the CDI spec that ADD wrote no longer exists
-  file invalid    the device-info file or the CDI spec was changed and is invalid
-  device gone     the device that ADD found is no longer on the node
-  wrong device    the device-info file describes another device, or the interface was replaced
-  interface gone  the interface is no longer in the network namespace
-  stale           the network namespace no longer exists, or the attachment is from an earlier
-                  boot; DEL was not called, or failed
-  corrupt         the journal entry cannot be read
-  newer format    a newer devinfo wrote the entry
-  unknown         the attachment cannot be examined: not root, or in a container
+  Ok             the attachment is as ADD made it; optional facts may have changed
+  Adding         ADD runs, or was killed
+  FileMissing    the device-info file or the CDI spec that ADD wrote no longer exists
+  FileInvalid    the device-info file or the CDI spec was changed and is invalid
+  DeviceGone     the device that ADD found is no longer on the node
+  WrongDevice    the device-info file describes another device, or the interface was replaced
+  InterfaceGone  the interface is no longer in the network namespace
+  Stale          the network namespace no longer exists, or the attachment is from an earlier
+                 boot; DEL was not called, or failed
+  Corrupt        the journal entry cannot be read
+  NewerFormat    a newer devinfo wrote the entry
+  Unknown        the attachment cannot be examined: not root, or in a container
 
 and only for networks that cni-dra-driver attaches:
 
-  prepared      the pod has no sandbox yet
-  deleting      DEL runs, or has failed and will be retried
-  undeleted     DEL, or restoring the device, has failed too often; the pod can be deleted
+  Prepared       the pod has no sandbox yet
+  Deleting       DEL runs, or has failed and will be retried
+  Undeleted      DEL, or restoring the device, has failed too often; the pod can be deleted
+
+Exits with 3 if the state of a listed attachment is Unknown.
 
 If the pod is unknown, POD shows the container. An attachment is not in the journal if it has no
 device-info file, no delegates and no leases. "(shared)" marks a device that the attachment holds
 by a shared lease; -o json has the kind of each lease, and none for a device that is only named.
-check explains the state of an attachment. gc removes "stale" attachments.
+check explains the state of an attachment. gc removes "Stale" attachments.
 -o json adds the container, the PF, representor and RDMA device that ADD recorded, the claim, the
 file, the CDI device, and why: more about the state, or why ADD found no device.
 `
@@ -59,17 +62,17 @@ func listCommand(t *tool) *cobra.Command {
   devinfoctl list --undeleted
   devinfoctl list -o json | jq '.attachments[] | select(.state != "Ok")'
   devinfoctl --capture node.txtar list`,
-		Args: commandline.Args(0, "NAME"),
+		Args: commandline.Args(0, "NAME"), ValidArgsFunction: t.complete(true),
 		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
 			list, err := h.Attachments()
 			leased, leasedErr := h.Holds()
 			if err = cmp.Or(err, leasedErr); err == nil && len(args) > 0 {
-				list, err = node.Choose(append(list, leased...), args[0])
+				list, err = h.Choose(append(list, leased...), args[0])
 			}
 			if err != nil {
 				return err
 			}
-			return t.list(slices.DeleteFunc(list, func(a node.Attachment) bool {
+			return t.list(h, slices.DeleteFunc(list, func(a node.Attachment) bool {
 				of, _, _ := strings.Cut(a.Pod, "/")
 				return namespace != "" && namespace != of || undeleted && a.State != check.Undeleted
 			}))
@@ -80,8 +83,8 @@ func listCommand(t *tool) *cobra.Command {
 	return cmd
 }
 
-func (t *tool) list(list []node.Attachment) error {
-	return t.print(map[string]any{"attachments": list}, func(w io.Writer) {
+func (t *tool) list(h *host, list []node.Attachment) error {
+	err := t.print(map[string]any{"attachments": list}, func(w io.Writer) {
 		if len(list) == 0 {
 			fmt.Fprintln(w, "no attachments")
 			return
@@ -96,4 +99,10 @@ func (t *tool) list(list []node.Attachment) error {
 		}
 		printRows(w, rows)
 	})
+	if err == nil && slices.ContainsFunc(list, isUnknown) {
+		err = h.unseen("list: some attachments could not be examined")
+	}
+	return err
 }
+
+func isUnknown(a node.Attachment) bool { return a.State == check.Unknown }

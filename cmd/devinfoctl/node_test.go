@@ -166,8 +166,8 @@ func TestCheckLooksIntoTheNetworkNamespace(t *testing.T) {
 			})
 			n.must(store.Open(n.DeviceInfoDir).Write(ifName, info.Encode()))
 		}
-		difftest.Contains(t, columns(n.ctl("check", "c0ff")), "net-a/c0ffee/net1: ok\n", "|interface|net1|-|net1|/run/pod|same\n",
-			"net-a/c0ffee/net2: interface gone\n", "|interface|net2|-|-|/run/pod|gone\n",
+		difftest.Contains(t, columns(n.ctl("check", "c0ff")), "net-a/c0ffee/net1: Ok\n", "|interface|net1|-|net1|/run/pod|same\n",
+			"net-a/c0ffee/net2: InterfaceGone\n", "|interface|net2|-|-|/run/pod|gone\n",
 			"problem: interface net2 is no longer in /run/pod, where ADD found it\n", "exit 1\n")
 	})
 }
@@ -191,10 +191,10 @@ func TestCheckWithoutRootListsUnreadableFacts(t *testing.T) {
 		"interface|net1|-|-|"+netns+"|unknown\n",
 		"pci.pci-address|0000:03:00.5|0000:03:00.5|0000:03:00.5|/sys/bus/pci/devices/0000:03:00.5|same\n",
 		"not compared: the interface in "+netns+": entering the network namespace takes root\n")
-	if o.exit != clierr.Blind || !strings.HasPrefix(o.stdout, "net-a/c0ffee/net1: unknown\n") || !strings.Contains(o.stderr, "run as root") {
+	if o.exit != clierr.Blind || !strings.HasPrefix(o.stdout, "net-a/c0ffee/net1: Unknown\n") || !strings.Contains(o.stderr, "run as root") {
 		t.Errorf("%+v", o)
 	}
-	if o = n.unprivileged("list"); o.exit != 0 || !strings.Contains(o.stdout, "unknown") {
+	if o = n.unprivileged("list"); o.exit != clierr.Blind || !strings.Contains(o.stdout, "Unknown") {
 		t.Errorf("%+v", o)
 	}
 }

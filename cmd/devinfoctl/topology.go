@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func topologyCommand(t *tool) *cobra.Command {
 		Example: `  devinfoctl topology
   devinfoctl topology 0000:3b:00.0
   devinfoctl --capture node.txtar topology -o json`,
-		Args: commandline.Args(0, "DEVICE"),
+		Args: commandline.Args(0, "DEVICE"), ValidArgsFunction: t.complete(false),
 		RunE: t.onHost(t.topology),
 	}
 }
@@ -61,7 +62,7 @@ func (t *tool) topology(_ *cobra.Command, h *host, args []string) error {
 		return fmt.Errorf("topology: %w", err)
 	}
 	if len(args) > 0 && !top.Only(view.Named(args[0])) {
-		return clierr.For(fmt.Errorf("topology: no device %s", args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address")
+		return clierr.For(fmt.Errorf("topology: no device %s", args[0]), cmp.Or(view.Misspelt(args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address"))
 	}
 	return t.print(top, func(w io.Writer) { // JSON and YAML contain the warnings
 		_, _ = io.WriteString(w, top.Tree()) // w is a buffer, so writing cannot fail

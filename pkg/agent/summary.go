@@ -44,7 +44,7 @@ var classes = []string{"ok", "adding", "changed", orphaned, "stale", "corrupt", 
 // metrics show the attachment: its ADD is complete, and its class is ok, changed or unknown.
 func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (state string, there bool) {
 	found, report := checker.Check(e, err)
-	switch state = string(found); {
+	switch state = strings.ToLower(string(found)); {
 	case found == check.Newer:
 		state = "newer"
 	case !slices.Contains(classes, state) || len(report.Changed()) > 0:

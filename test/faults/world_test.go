@@ -172,7 +172,7 @@ type answer struct {
 }
 
 // toldBy are words of answers that say that something cannot be read, or is damaged.
-var toldBy = []string{"unknown", "Unknown", "file invalid", "file missing", "corrupt"}
+var toldBy = []string{"unknown", "Unknown", "FileInvalid", "FileMissing", "Corrupt", "corrupt"}
 
 // says reports whether the answer tells of the fault: by an error, in its log, by the text of the error, or by a word.
 func (a answer) says(tr trial) bool {

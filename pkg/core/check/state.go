@@ -10,25 +10,26 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
+// State is the state of an attachment, in one word. Tables and JSON print it as it is.
 type State string
 
 const (
-	OK            State = "ok"             // the network namespace, the device and the files exist
-	Adding        State = "adding"         // ADD is running, or was killed
-	FileMissing   State = "file missing"   // the device-info file or the CDI spec that ADD wrote is missing
-	BadFile       State = "file invalid"   // the file exists, but its content cannot be from ADD
-	DeviceLost    State = "device gone"    // the device that ADD found is not on the node
-	WrongDevice   State = "wrong device"   // the file names another device, or the interface was replaced
-	InterfaceLost State = "interface gone" // the interface is not in the network namespace
-	Stale         State = "stale"          // the network namespace is gone or the node has rebooted, and no DEL succeeded
-	Corrupt       State = "corrupt"        // the journal entry cannot be read
-	Newer         State = "newer format"   // a newer devinfo wrote the entry
-	Unknown       State = "unknown"        // the entry, or something to compare, cannot be read
+	OK            State = "Ok"            // the network namespace, the device and the files exist
+	Adding        State = "Adding"        // ADD is running, or was killed
+	FileMissing   State = "FileMissing"   // the device-info file or the CDI spec that ADD wrote is missing
+	BadFile       State = "FileInvalid"   // the file exists, but its content cannot be from ADD
+	DeviceLost    State = "DeviceGone"    // the device that ADD found is not on the node
+	WrongDevice   State = "WrongDevice"   // the file names another device, or the interface was replaced
+	InterfaceLost State = "InterfaceGone" // the interface is not in the network namespace
+	Stale         State = "Stale"         // the network namespace is gone or the node has rebooted, and no DEL succeeded
+	Corrupt       State = "Corrupt"       // the journal entry cannot be read
+	Newer         State = "NewerFormat"   // a newer devinfo wrote the entry
+	Unknown       State = "Unknown"       // the entry, or something to compare, cannot be read
 
 	// States of attachments by cni-dra-driver. A Checker does not return them.
-	Prepared  State = "prepared"  // the pod has no sandbox yet
-	Deleting  State = "deleting"  // DEL is running, will be retried, or its device is being restored
-	Undeleted State = "undeleted" // DEL failed too often; the driver no longer retries it
+	Prepared  State = "Prepared"  // the pod has no sandbox yet
+	Deleting  State = "Deleting"  // DEL is running, will be retried, or its device is being restored
+	Undeleted State = "Undeleted" // DEL failed too often; the driver no longer retries it
 )
 
 // Incomparable returns the kind of problem if the state rules out a comparison. For Adding the problem is that

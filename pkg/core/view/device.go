@@ -3,6 +3,7 @@ package view
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -93,4 +94,14 @@ func FullAddress(name string) string {
 		}
 	}
 	return name
+}
+
+var nearlyPCI = regexp.MustCompile(`^([0-9A-Za-z]+:)?[0-9A-Za-z]+:[0-9A-Za-z]+\.[0-9A-Za-z]+$`)
+
+// Misspelt says what a PCI address may be if the name is nearly one; "" = it is one, or another name.
+func Misspelt(name string) string {
+	if _, err := pci.Parse(FullAddress(name)); err == nil || !nearlyPCI.MatchString(name) {
+		return ""
+	}
+	return "a PCI address is DOMAIN:BUS:DEVICE.FUNCTION, such as 0000:03:1f.7: the device is 00 to 1f, and the function 0 to 7"
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/clierr"
@@ -99,6 +100,12 @@ func named(flag, path, remedy, what string, is func(fs.FileMode) bool) error {
 		err = fmt.Errorf("--%s: %w: %s", flag, err, remedy)
 	}
 	return err
+}
+
+// IsTerminal reports whether output goes to a terminal, and not into a file or a pipe.
+func IsTerminal(w io.Writer) bool {
+	file, is := w.(*os.File)
+	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
 // Failed is the exit code of an agent that failed. The help of the agents contains it too.

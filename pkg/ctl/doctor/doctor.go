@@ -106,6 +106,10 @@ func probes() []probe {
 	}
 }
 
+// levels are the levels, problems first.
+var levels = []Level{Error, Warning, Unknown, Info, OK}
+
+// Diagnose runs all checks. It returns the problems first.
 func Diagnose(e *Evidence) (all []Finding) {
 	for _, c := range probes() {
 		var list findings
@@ -124,6 +128,7 @@ func Diagnose(e *Evidence) (all []Finding) {
 			all = append(all, a)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b Finding) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })
 	return all
 }
 

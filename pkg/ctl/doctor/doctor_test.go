@@ -77,8 +77,8 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
 			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
-		})}, []string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json",
-			"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2"}},
+		})}, []string{"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2",
+			"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
 		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
 			l.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}

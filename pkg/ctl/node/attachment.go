@@ -74,7 +74,8 @@ type subject struct {
 	Network     string `json:"network,omitempty"`
 	ContainerID string `json:"containerID,omitempty"`
 	Interface   string `json:"interface,omitempty"`
-	State       string `json:"state,omitempty"` // state in one word, such as "FileMissing"
+
+	State check.State `json:"state,omitempty"`
 }
 
 func (a *Attachment) subject() subject {
@@ -83,11 +84,7 @@ func (a *Attachment) subject() subject {
 	if !named { // a.Claim is the claim's UID, because the record cannot be read
 		of, claim = "", of
 	}
-	var state string
-	for word := range strings.FieldsSeq(string(a.State)) {
-		state += strings.ToUpper(word[:1]) + word[1:]
-	}
-	return subject{cmp.Or(namespace, of), pod, claim, a.Network, a.ContainerID, a.IfName, state}
+	return subject{cmp.Or(namespace, of), pod, claim, a.Network, a.ContainerID, a.IfName, a.State}
 }
 
 // MarshalJSON writes the keys of the subject before the other fields.

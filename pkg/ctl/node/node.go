@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,15 +80,26 @@ func (n *Node) FileThere(path string) bool {
 }
 
 // Choose returns the attachments of the pods, network, containers or devices with this name, in this order: the first
-// kind that has the name is used. A name may also denote one attachment.
-func Choose(list []Attachment, name string) ([]Attachment, error) {
-	for _, has := range []func(a Attachment, name string) bool{byPod, byNetwork, byContainer, byDevice} {
+// kind that has the name is used. A name may also denote one attachment. An interface of the host stands for its device;
+// it may be named by an altname.
+func (n *Node) Choose(list []Attachment, name string) ([]Attachment, error) {
+	names := []string{name}
+	if i, err := n.Finder.Interfaces.Interface("", name); err == nil {
+		names = append(names, i.Name)
+		if !i.Borrows() && i.Parent != "" {
+			names = append(names, i.Parent)
+		}
+	}
+	isDevice := func(a Attachment, _ string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return byDevice(a, name) })
+	}
+	for _, has := range []func(a Attachment, name string) bool{byPod, byNetwork, byContainer, isDevice} {
 		others := func(a Attachment) bool { return !has(a, name) }
 		if found := slices.DeleteFunc(slices.Clone(list), others); len(found) > 0 {
 			return found, nil
 		}
 	}
-	return nil, clierr.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), "devinfoctl list shows them")
+	return nil, clierr.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), cmp.Or(view.Misspelt(name), "devinfoctl list shows them"))
 }
 
 // byPod matches a pod with or without its namespace, and with the namespace also POD/INTERFACE.

@@ -34,6 +34,7 @@ func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 		attachment("test/web", "blue", "c0de", "net1"), attachment("shop/blue", "red", "beef", "net1"),
 		attachment("", "red", "web", "net1"), {Claim: "shop/vf"},
 	}
+	n := node.Node{Options: node.Options{Finder: &discovery.Finder{Interfaces: &counting{}}}}
 	for name, want := range map[string][]string{
 		"shop/web":         {"blue/c0ffee/net1", "red/c0ffee/net2"},
 		"shop/web/net2":    {"red/c0ffee/net2"},
@@ -50,7 +51,7 @@ func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 		"shop/web/net2/x":  nil,
 		"shop":             nil,
 	} {
-		found, err := node.Choose(list, name)
+		found, err := n.Choose(list, name)
 		var got []string
 		for _, a := range found {
 			got = append(got, a.String())
