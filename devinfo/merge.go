@@ -20,7 +20,7 @@ import "cmp"
 //   - an unknown key that equals a known one except for letter case: dropped.
 //
 // The devinfo plugin takes the layers from the file, from package discovery and from its request, see describe
-// in plugins/devinfo/add.go.
+// in plugins/devinfo/decide.go.
 func Merge(existing, found, declared *Info) *Info {
 	if existing == nil && found == nil && declared == nil {
 		return nil

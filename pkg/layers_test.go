@@ -53,7 +53,6 @@ var exceptions = []exception{
 	{"pkg/ctl/validate", "pkg/dra/cniconfig", "the driver's own parser says whether the driver accepts a configuration"},
 	{"pkg/ctl/validate" + testSuffix, "pkg/dra/devices/inventory", "validate and the driver must agree about each configuration"},
 	{"pkg/ctl/validate" + testSuffix, "plugins/devinfo", "validate and the plugin must agree about each configuration"},
-	{"pkg/ctl/validate" + testSuffix, "plugins/devinfo/delegate", "validate and the plugin must agree about each configuration"},
 	{"pkg/ctl/capture" + testSuffix, "pkg/dra/devices/inventory", "the driver must find the same devices in a capture as on the host"},
 }
 

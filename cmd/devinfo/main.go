@@ -1,6 +1,5 @@
 // Devinfo is a CNI plugin that finds the device of a network attachment and writes its device-info file. A
-// container runtime, Multus or cnitool runs it. Package plugins/devinfo implements it, and
-// plugins/devinfo/delegate adds networks with delegates.
+// container runtime, Multus or cnitool runs it. Package plugins/devinfo implements it.
 package main
 
 import (
@@ -18,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
-	"devinfo-cni.io/plugins/devinfo/delegate"
 )
 
 func main() {
@@ -26,13 +24,12 @@ func main() {
 		fmt.Print(build.Plugin{Info: build.Read(), JournalFormat: journal.Format})
 		return
 	}
-	delegates := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
-	os.Exit(delegates.Run(machine(), os.Getenv, os.Stdin, os.Stderr))
+	os.Exit(plugin.Run(machine(), os.Getenv, os.Stdin, os.Stderr))
 }
 
-func machine() *plugin.Plugin {
+func machine() plugin.Host {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
-		return &plugin.Plugin{Stdout: os.Stdout}
+		return plugin.Host{Stdout: os.Stdout}
 	}
 	node, nodeErr := config.LoadNode(cmp.Or(os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile))
 	log := logger(node)
@@ -46,10 +43,11 @@ func machine() *plugin.Plugin {
 	if err != nil {
 		log.Warn("cannot read the boot ID: treating all journal entries as from this boot", "error", err)
 	}
-	p := plugin.New(node, finder, bootID, os.Stdout, log)
-	p.NodeError, p.SysfsError = nodeErr, sysfsErr
-	p.Journal.SRIOVLocks = journal.SRIOVLocks
-	return p
+	h := plugin.NewHost(node, finder, bootID, os.Stdout, log)
+	h.NodeError, h.SysfsError = nodeErr, sysfsErr
+	h.Journal.SRIOVLocks = journal.SRIOVLocks
+	h.Within = os.Getenv(cleanup.WithinEnv)
+	return h
 }
 
 func logger(node config.Node) *slog.Logger {

@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"errors"
@@ -26,14 +26,15 @@ func (c *Call) wantedSpec() (*config.CDI, journal.CDI, error) {
 	return want, journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name)}, nil
 }
 
-func (a *Addition) refuseOwned() error {
+// refuseOwned returns an error if the CDI spec belongs to another attachment or program.
+func (c *Call) refuseOwned(spec journal.CDI) error {
 	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
-	foreign, err := a.Foreign(a.Key, journal.OfSpec, a.spec.File)
+	foreign, err := c.cleaner().Foreign(c.Key, journal.OfSpec, spec.File)
 	if foreign != "" {
-		return failure.New(failure.Config, fmt.Errorf("CDI spec %s: %s", a.spec.File, foreign), remedy)
+		return failure.New(failure.Config, fmt.Errorf("CDI spec %s: %s", spec.File, foreign), remedy)
 	}
 	if err == nil {
-		_, err = check.ReadSpec(a.Specs, a.spec.File)
+		_, err = check.ReadSpec(c.Specs, spec.File)
 	}
 	if errors.As(err, new(*check.ForeignSpecError)) {
 		return failure.New(failure.Config, err, remedy)
@@ -43,17 +44,17 @@ func (a *Addition) refuseOwned() error {
 
 // grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI. Without a CDI spec
 // they are empty if the device is the pod's interface, or if no node setting allows devices.
-func (a *Addition) grantFor(device *discovery.Device, info *devinfo.Info) (grant.Grant, error) {
-	if info == nil || a.wantCDI == nil && (device.IsInterface || len(a.Node.AllowedDevices) == 0) {
+func (r request) grantFor(device *discovery.Device, info *devinfo.Info) (grant.Grant, error) {
+	if info == nil || r.cdi == nil && (device.IsInterface || len(r.c.Node.AllowedDevices) == 0) {
 		return grant.Grant{}, nil
 	}
-	g := grant.Granter{Sys: a.Finder.Sys, Nodes: a.Nodes, Settings: a.Node, Pod: a.Attachment.Pod()}
+	g := grant.Granter{Sys: r.c.Finder.Sys, Nodes: r.c.Nodes, Settings: r.c.Node, Pod: r.c.Attachment.Pod()}
 	if g.Nodes == nil {
 		g.Nodes = grant.NodesBelow("")
 	}
-	if a.wantCDI != nil {
-		g.SocketDir = a.wantCDI.SocketDir
-		if own, _ := a.Result.Find(a.Attachment.IfName, a.Attachment.Netns); g.SocketDir == "" && own.SocketPath != "" {
+	if r.cdi != nil {
+		g.SocketDir = r.cdi.SocketDir
+		if own, _ := r.result.Find(r.c.Attachment.IfName, r.c.Attachment.Netns); g.SocketDir == "" && own.SocketPath != "" {
 			g.SocketDir = path.Dir(own.SocketPath)
 		}
 	}
@@ -64,19 +65,19 @@ func (a *Addition) grantFor(device *discovery.Device, info *devinfo.Info) (grant
 	return granted, err
 }
 
-func (a *Addition) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
+func (r request) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
 	if info == nil {
-		a.Log.Warn("not writing a CDI spec, because no device was found", "cdi", a.spec.Device)
+		r.c.Log.Warn("not writing a CDI spec, because no device was found", "cdi", r.spec.Device)
 		return nil, nil
 	}
 	for _, refusal := range granted.Refusals {
-		if err := a.unlessStrict(failure.New(failure.Config, refusal, refusal.Remedy)); err != nil {
+		if _, err := r.c.unlessStrict(failure.New(failure.Config, refusal, refusal.Remedy)); err != nil {
 			return nil, err
 		}
 	}
-	device := cdispec.Device{Kind: a.wantCDI.Kind, Name: a.wantCDI.Name, IfName: a.Attachment.IfName, Info: info, Nodes: granted.Nodes, Mounts: granted.Mounts}
+	device := cdispec.Device{Kind: r.cdi.Kind, Name: r.cdi.Name, IfName: r.c.Attachment.IfName, Info: info, Nodes: granted.Nodes, Mounts: granted.Mounts}
 	var err error
-	if device.InfoFile, err = a.mountablePath(); err != nil {
+	if device.InfoFile, err = r.mountablePath(); err != nil {
 		return nil, err
 	}
 	spec, err := device.Spec()
@@ -88,15 +89,16 @@ func (a *Addition) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, 
 
 // mountablePath returns the path of the device-info file for the runtime to mount. It returns "" if the attachment
 // has no file, or if a user other than root could replace the file first.
-func (a *Addition) mountablePath() (string, error) {
-	if a.File.Name == "" {
+func (r request) mountablePath() (string, error) {
+	if r.file.name == "" {
 		return "", nil
 	}
-	if err := store.Unexposed(a.Node.DeviceInfoDir); errors.As(err, new(*fs.PathError)) {
+	if err := store.Unexposed(r.c.Node.DeviceInfoDir); errors.As(err, new(*fs.PathError)) {
 		return "", err
 	} else if err != nil {
-		return "", a.unlessStrict(failure.New(failure.Config, fmt.Errorf("containers do not get the device-info file: %w", err),
-			"see \"namei -l "+a.Node.DeviceInfoDir+"\"; chown each directory to root with mode 0755, or set deviceInfoDir to a directory where that holds"))
+		_, err = r.c.unlessStrict(failure.New(failure.Config, fmt.Errorf("containers do not get the device-info file: %w", err),
+			"see \"namei -l "+r.c.Node.DeviceInfoDir+"\"; chown each directory to root with mode 0755, or set deviceInfoDir to a directory where that holds"))
+		return "", err
 	}
-	return a.Infos.Path(a.File.Name), nil
+	return r.c.Infos.Path(r.file.name), nil
 }

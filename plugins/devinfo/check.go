@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"errors"
@@ -11,15 +11,18 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// Check compares the attachment with its journal entry. The device-info file, the device and the interface must be
-// those of ADD; changes of optional facts are warnings. If the journal has no entry, reconstruct fills in the entry that
-// ADD would have written. Check calls first before it compares a living attachment.
-func Check(c *Call, reconstruct func(*Call, *journal.Entry), first func(*journal.Entry) error) error {
+// check compares the attachment with its journal entry. The device-info file, the device and the interface must be
+// those of ADD; changes of optional facts are warnings. Without an entry, it compares with what ADD would have written. The
+// delegates of a living attachment run their own CHECK first.
+func (c *Call) check() error {
+	if c.itself() {
+		return nil
+	}
 	name, err := c.infoFileName()
 	if err != nil {
 		return err
 	}
-	recorded, err := c.Lock(c.Key)
+	recorded, err := c.cleaner().Lock(c.Key)
 	defer recorded.Unlock()
 	if err != nil && !errors.As(err, new(*store.CorruptError)) {
 		return err
@@ -27,7 +30,7 @@ func Check(c *Call, reconstruct func(*Call, *journal.Entry), first func(*journal
 	journaled := recorded != nil
 	if !journaled {
 		recorded = &journal.Entry{Key: c.Key}
-		reconstruct(c, recorded)
+		c.reconstruct(recorded)
 	}
 	now := *recorded
 	now.Netns = c.Args.Netns // the runtime's path is current
@@ -39,17 +42,17 @@ func Check(c *Call, reconstruct func(*Call, *journal.Entry), first func(*journal
 	if kind, over := state.Incomparable(); journaled && over {
 		return failure.OfCheck(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.Key, why)})
 	}
-	if err := first(&now); err != nil {
+	if err := c.checkDelegates(&now); err != nil {
 		return err
 	}
 	if name != "" {
 		now.File, now.Dir = name, c.Node.DeviceInfoDir
 	}
 	now.Wrote = now.File != "" && (now.Wrote || !journaled) // without a journal entry, ADD must have written the file
-	return compare(c, a, &now)
+	return c.compare(a, &now)
 }
 
-func compare(c *Call, a *check.Checker, e *journal.Entry) error {
+func (c *Call) compare(a *check.Checker, e *journal.Entry) error {
 	declared, _, err := c.Attachment.Declared(c.Config)
 	if err != nil {
 		return err
@@ -58,7 +61,7 @@ func compare(c *Call, a *check.Checker, e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	report := a.Compare(e, c.Target(declared, nil, res))
+	report := a.Compare(e, c.target(declared, nil, res))
 	for _, w := range report.Warnings {
 		c.Log.Warn(w)
 	}
@@ -69,4 +72,21 @@ func compare(c *Call, a *check.Checker, e *journal.Entry) error {
 		c.Log.Warn(f.Change(), "source", f.Source)
 	}
 	return nil
+}
+
+// checkDelegates runs CHECK of the entry's delegates, with the runtime's result.
+func (c *Call) checkDelegates(e *journal.Entry) error {
+	if len(e.Delegates) == 0 {
+		return nil
+	}
+	n, err := c.cleaner().Network(e, e.Delegates, e.Netns)
+	if err != nil {
+		return err
+	}
+	c.signals.listen()
+	prev := c.Config.PrevResult
+	if prev == nil {
+		prev = e.Result
+	}
+	return failure.OfDelegate("CHECK", n.Check(prev))
 }

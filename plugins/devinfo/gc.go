@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"errors"
@@ -8,15 +8,36 @@ import (
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// Collect deletes the attachments of this network that the runtime does not list, as DEL does. reconstruct fills in corrupt
-// entries. A failure does not stop the rest.
+// gc deletes the attachments that the runtime does not list, runs the delegates' GC, and sweeps leftover
+// files. If the runtime passes no list, the delegates' GC does not run, because a delegate might take a missing list
+// for an empty one. A failure does not stop the rest; all errors are reported.
+func (c *Call) gc() error {
+	if err := c.ownJournal(); err != nil {
+		return err
+	}
+	errs := c.collect()
+	if c.Config.Valid != nil && len(c.Config.Delegates) > 0 {
+		n, err := c.network()
+		errs = append(errs, err)
+		if err == nil {
+			c.signals.listen()
+			for _, err := range n.GC(c.Config.Valid) {
+				errs = append(errs, failure.OfDelegate("GC", err))
+			}
+		}
+	}
+	return failure.Join(append(errs, c.cleaner().Sweep(func() {}))...)
+}
+
+// collect deletes the attachments of this network that the runtime does not list, as DEL does.
 //
-// CRI-O and cnitool pass no list if they know no attachments. Collect then deletes only stale attachments.
-func Collect(c *Call, reconstruct func(*Call, *journal.Entry)) (errs []error) {
+// CRI-O and cnitool pass no list if they know no attachments. collect then deletes only stale attachments.
+func (c *Call) collect() (errs []error) {
 	listed := make(map[types.GCAttachment]bool, len(c.Config.Valid))
 	for _, v := range c.Config.Valid {
 		listed[v] = true
@@ -30,16 +51,16 @@ func Collect(c *Call, reconstruct func(*Call, *journal.Entry)) (errs []error) {
 		e, err := c.Journal.Get(key)
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		} else if c.Config.Valid != nil || c.Stale(e) {
-			_, err := c.Cleaner.Collect(key, e, func(e *journal.Entry) { reconstruct(about(c, key), e) })
+		} else if c.Config.Valid != nil || c.cleaner().About(key).Stale(e) {
+			_, err := c.cleaner().Collect(key, e, func(e *journal.Entry) { c.deletion(key).reconstruct(e) })
 			errs = append(errs, err)
 		}
 	}
 	return errs
 }
 
-// about returns the call that a DEL of another attachment of the network would be.
-func about(c *Call, key journal.Key) *Call {
+// deletion returns the call that a DEL of another attachment of the network would be.
+func (c *Call) deletion(key journal.Key) *Call {
 	cfg := &config.Config{Name: key.Network, Type: c.Config.Type, CNIVersion: c.Config.CNIVersion, Delegates: c.Config.Delegates}
-	return c.call(cfg, &Args{Args: attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, Path: c.Args.Path})
+	return about(c.Host, &Args{Args: attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, Path: c.Args.Path}, cfg)
 }

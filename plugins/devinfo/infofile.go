@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"bytes"
@@ -11,89 +11,69 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// InfoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run. If ADD fails,
-// the file gets its Original of before the delegates (Addition.original), or what a former, live ADD wrote.
-type InfoFile struct {
-	Name string // "" = the attachment has no file
+// infoFile is the attachment's device-info file at one point of an ADD: before or after the delegates run.
+type infoFile struct {
+	name string // "" = the attachment has no file
 
-	Text     []byte        // content; nil = the file is missing
-	Original []byte        // content from another program, perhaps replaced by devinfo since; nil = none
-	External *devinfo.Info // decoded from Original, else from the device plugin's file; nil = neither is there and valid
-	Own      *devinfo.Info // content that devinfo wrote, in a former ADD or for the delegates; nil = none
+	text     []byte        // content; nil = the file is missing
+	original []byte        // content from another program, perhaps replaced by devinfo since; nil = none
+	external *devinfo.Info // decoded from original, else from the device plugin's file; nil = neither is there and valid
+	own      *devinfo.Info // content that devinfo wrote, in a former ADD or for the delegates; nil = none
 }
 
 // readInfoFile reads the device-info file at the beginning of ADD. written is the content that a former ADD
 // wrote. If no other program wrote a valid file, readInfoFile reads the device plugin's file, which the runtime
-// should have copied. It returns an error if the file belongs to another attachment or has another type than the
-// configuration declares, or if neither the file nor the configuration leads to a device.
-func (a *Addition) readInfoFile(written *devinfo.Info) (err error) {
-	f := &a.File
-	if f.Name != "" {
-		foreign, err := a.Foreign(a.Key, journal.OfFile, f.Name)
-		if foreign != "" {
-			err = failure.New(failure.Config, fmt.Errorf("device-info file %s: %s", a.Attachment.Path, foreign), "set runtimeConfig.CNIDeviceInfoFile to a path that no other attachment uses")
-		}
-		if err != nil {
-			return err
-		}
-		if f.Text, f.External, err = a.ReadInfo(a.Infos, f.Name); err != nil {
-			return err
-		}
-		if written != nil && (f.Text == nil || SameInfo(f.Text, written)) {
-			f.Own, f.External = written, nil
-		} else {
-			f.Original = f.Text
-		}
-		if f.External == nil {
-			if f.External, err = a.devicePluginInfo(); err != nil {
-				return err
-			}
-		}
+// should have copied. It returns an error if the file belongs to another attachment.
+func (c *Call) readInfoFile(name string, written *devinfo.Info) (f infoFile, err error) {
+	if f.name = name; name == "" {
+		return f, nil
 	}
-	a.original = f.Original
-	if f.External == nil && attachment.LeadsToNoDevice(a.Config, a.Declared) {
-		return failure.New(failure.Config, errors.New("the configuration gives devinfo nothing to do"),
-			`chain it after the plugin that creates the interface and passes a prevResult, or list child plugins ("delegates": [{"type": …}]), `+
-				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)
+	foreign, err := c.cleaner().Foreign(c.Key, journal.OfFile, name)
+	if foreign != "" {
+		err = failure.New(failure.Config, fmt.Errorf("device-info file %s: %s", c.Attachment.Path, foreign), "set runtimeConfig.CNIDeviceInfoFile to a path that no other attachment uses")
 	}
-	return a.CheckType(f.External)
+	if err != nil {
+		return f, err
+	}
+	if f.text, f.external, err = c.readInfo(c.Infos, name); err != nil {
+		return f, err
+	}
+	if written != nil && (f.text == nil || sameInfo(f.text, written)) {
+		f.own, f.external = written, nil
+	} else {
+		f.original = f.text
+	}
+	if f.external == nil {
+		f.external, err = c.devicePluginInfo()
+	}
+	return f, err
 }
 
 // devicePluginInfo reads the device plugin's file about the device (section 4.1).
-func (a *Addition) devicePluginInfo() (*devinfo.Info, error) {
-	if a.Config.ResourceName == "" || a.Config.DeviceID == "" {
+func (c *Call) devicePluginInfo() (*devinfo.Info, error) {
+	if c.Config.ResourceName == "" || c.Config.DeviceID == "" {
 		return nil, nil
 	}
-	dir := store.Open(a.Node.DevicePluginDir)
-	_, info, err := a.ReadInfo(dir, devinfo.DevicePluginFile(a.Config.ResourceName, a.Config.DeviceID))
+	dir := store.Open(c.Node.DevicePluginDir)
+	_, info, err := c.readInfo(dir, devinfo.DevicePluginFile(c.Config.ResourceName, c.Config.DeviceID))
 	if errors.As(err, new(*store.NameError)) {
-		return nil, &config.Problem{Key: "resourceName", Value: fmt.Sprintf("%q", a.Config.ResourceName), Want: "a resource such as vendor.example/name: " + err.Error()}
+		return nil, &config.Problem{Key: "resourceName", Value: fmt.Sprintf("%q", c.Config.ResourceName), Want: "a resource such as vendor.example/name: " + err.Error()}
 	}
 	return info, err
-}
-
-// CheckType returns an error if the declared type differs from the file's, because ADD changes neither.
-func (a *Addition) CheckType(file *devinfo.Info) error {
-	if a.Declared == nil || file == nil || a.Declared.Type == "" || file.Type == "" || a.Declared.Type == file.Type {
-		return nil
-	}
-	return failure.New(failure.Mismatch, fmt.Errorf("deviceInfo declares type %q, but the device-info file %s has type %q", a.Declared.Type, a.Attachment.Path, file.Type),
-		"correct deviceInfo, or the device plugin that wrote the file")
 }
 
 // knownTypes are those of the Device Information Specification 1.1.0. A reader ignores a file of another type.
 var knownTypes = []devinfo.Type{devinfo.TypePCI, devinfo.TypeVDPA, devinfo.TypeVhostUser, devinfo.TypeMemif}
 
-// ReadInfo returns the content of a device-info file, raw and decoded. Both are nil if the file is missing. If
+// readInfo returns the content of a device-info file, raw and decoded. Both are nil if the file is missing. If
 // the file is invalid, info is nil and a warning is logged.
-func (c *Call) ReadInfo(dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
+func (c *Call) readInfo(dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
 	text, err = dir.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -112,15 +92,15 @@ func (c *Call) ReadInfo(dir *store.Dir, name string) (text []byte, info *devinfo
 	return text, info, err
 }
 
-// Facts returns the facts that ADD keeps if no better source has them. They are the external facts, merged with
+// facts returns the facts that ADD keeps if no better source has them. They are the external facts, merged with
 // devinfo's own if these are about the device that is found now, or else declared.
-func (f *InfoFile) Facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
-	if f.Own == nil || !sameDevice(f.Own, cmp.Or(device.Info, declared)) {
-		return f.External
+func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
+	if f.own == nil || !sameDevice(f.own, cmp.Or(device.Info, declared)) {
+		return f.external
 	}
-	facts := devinfo.Merge(f.External, f.Own, nil)
-	if f.External == nil {
-		facts.Version = f.Own.Version // Merge would raise it, although this ADD repeats the former one
+	facts := devinfo.Merge(f.external, f.own, nil)
+	if f.external == nil {
+		facts.Version = f.own.Version // Merge would raise it, although this ADD repeats the former one
 	}
 	return facts
 }
@@ -135,21 +115,6 @@ func sameDevice(earlier, now *devinfo.Info) bool {
 	return id == discovery.Identity(earlier) || id == "" && discovery.IsSocket(now.Type)
 }
 
-// WriteInfo writes info to the device-info file. If info is nil it restores the content from before devinfo wrote.
-func (a *Addition) WriteInfo(info *devinfo.Info) error {
-	switch f := &a.File; {
-	case f.Name == "", info == nil && f.Own == nil, info != nil && SameInfo(f.Text, info):
-		return nil
-	case info == nil:
-		return setContent(a.Infos, f.Name, f.Original)
-	default:
-		if err := a.Infos.Make(); err != nil { // Multus creates a missing directory with mode 000
-			return err
-		}
-		return a.Infos.Write(f.Name, info.Encode())
-	}
-}
-
 func setContent(dir *store.Dir, name string, text []byte) error {
 	if text == nil {
 		return dir.Remove(name)
@@ -160,10 +125,10 @@ func setContent(dir *store.Dir, name string, text []byte) error {
 	return dir.Write(name, text)
 }
 
-// SameInfo reports whether all readers of a file, nil if it is missing, read info from it. A file with a key in another letter
+// sameInfo reports whether all readers of a file, nil if it is missing, read info from it. A file with a key in another letter
 // case differs, because Validate refuses such a key, and so does one with "punt", because only Parse reads it as
 // "inject-punt".
-func SameInfo(file []byte, info *devinfo.Info) bool {
+func sameInfo(file []byte, info *devinfo.Info) bool {
 	if file == nil {
 		return false
 	}

@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"errors"
@@ -19,21 +19,21 @@ import (
 // A device that is only described gets no lease, but it is an error if another pod has the device. It is only described
 // if its interface is not in the pod, this ADD has run no plugin that may use it, and the container gets none of its device
 // nodes.
-func (a *Addition) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
-	list, err := cleanup.LeasesOf(a.Finder.Sys, a.Config.DeviceIDs, device, info)
+func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
+	list, err := cleanup.LeasesOf(r.c.Finder.Sys, r.c.Config.DeviceIDs, device, info)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
 	if granted.IOMMUGroup != "" {
 		list = journal.MergeLeases(list, journal.DeviceLease{ID: sysfs.ID("iommu", granted.IOMMUGroup), Mode: journal.Exclusive})
 	}
-	if device.IsInterface || device.Shared && device.InNetns || a.Entry != nil || len(granted.Nodes) > 0 {
+	if device.IsInterface || device.Shared && device.InNetns || len(r.c.Config.Delegates) > 0 || len(granted.Nodes) > 0 {
 		return list, nil
 	}
 	for n := range list {
 		list[n].Mode = journal.Shared
 	}
-	return nil, a.heldError(a.Journal.Free(&journal.Entry{Key: a.Key, Netns: a.Args.Netns, Pod: a.Attachment.Pod().String(), Leases: list}))
+	return nil, r.c.heldError(r.c.Journal.Free(&journal.Entry{Key: r.c.Key, Netns: r.c.Args.Netns, Pod: r.c.Attachment.Pod().String(), Leases: list}))
 }
 
 // heldError adds the pod that asked for the device, and the remedy, to the error of a refused lease.

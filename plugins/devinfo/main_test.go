@@ -1,4 +1,4 @@
-package plugin_test
+package devinfo_test
 
 import (
 	"encoding/json"
@@ -25,7 +25,6 @@ import (
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
-	"devinfo-cni.io/plugins/devinfo/delegate"
 )
 
 // Environment variables with which a story controls the test binary. If storyHost is set, the binary is the
@@ -43,8 +42,7 @@ func TestMain(m *testing.M) {
 		must(os.Setenv("GORACE", os.Getenv("GORACE")+" atexit_sleep_ms=0"))
 		os.Exit(m.Run())
 	case filepath.Base(os.Args[0]) == "devinfo":
-		delegates := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
-		os.Exit(delegates.Run(storyMachine(), os.Getenv, os.Stdin, os.Stderr))
+		os.Exit(plugin.Run(storyMachine(), os.Getenv, os.Stdin, os.Stderr))
 	case filepath.Base(os.Args[0]) == "skel":
 		bySkel()
 	default:
@@ -54,7 +52,7 @@ func TestMain(m *testing.M) {
 
 // storyMachine is like machine of cmd/devinfo, but reads a captured host. As there, the plugin has no sysfs if
 // the setting names a missing directory.
-func storyMachine() *plugin.Plugin {
+func storyMachine() plugin.Host {
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
 	level, _ := node.Level()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
@@ -67,9 +65,10 @@ func storyMachine() *plugin.Plugin {
 	if node.Sysfs != config.DefaultNode().Sysfs {
 		finder.Sys, sysfsErr = sysfs.Open(node.Sysfs)
 	}
-	p := plugin.New(node, finder, os.Getenv(storyBoot), os.Stdout, log)
-	p.NodeError, p.SysfsError, p.Nodes = nodeErr, sysfsErr, storyNodes(host.Sys())
-	return p
+	h := plugin.NewHost(node, finder, os.Getenv(storyBoot), os.Stdout, log)
+	h.NodeError, h.SysfsError, h.Nodes = nodeErr, sysfsErr, storyNodes(host.Sys())
+	h.Within = os.Getenv(cleanup.WithinEnv)
+	return h
 }
 
 // storyNodes returns the captured host's device nodes. Like devtmpfs, it has one for every device with the

@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"cmp"
@@ -6,19 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/utils"
-	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
 )
-
-// versions are the CNI versions that the plugin supports.
-var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // Limits for the size of a configuration. maxAdd leaves room for the journal's record of an ADD (package store).
 // maxConfig has room for a DEL with a result of cniexec.MaxOutput, and for a GC with 100,000 attachments.
@@ -27,32 +26,22 @@ const (
 	maxConfig = 20 << 20
 )
 
-// Args are the parameters of one call (CNI SPEC.md section 2, "Parameters").
-type Args struct {
-	attachment.Args
-	Path          string // CNI_PATH
-	NetnsOverride string // CNI_NETNS_OVERRIDE
-	StdinData     []byte // the network configuration
-	Command       string // CNI_COMMAND, the verb
-}
-
-// A Verb is a CNI command after its configuration has been read.
-type Verb func(*Call) error
-
 // Run executes one CNI call by its verb: it takes the parameters from the environment and the configuration from stdin, and
-// prints the result or the error as JSON to p.Stdout. It returns the exit code. Without CNI_COMMAND it prints the
-// supported versions to stderr.
+// prints the result or the error as JSON to h.Stdout. It returns the exit code. Without CNI_COMMAND it prints the
+// supported versions to stderr. A write to a runtime that no longer reads becomes an error; the default is to kill the
+// process, perhaps during an ADD.
 //
 // Run replaces CNI's pkg/skel. That package compiles regular expressions and decodes the configuration twice,
 // which takes a tenth of the time of a call. It may also print an error after the result of ADD.
-func (p *Plugin) Run(verbs map[string]Verb, getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
+func Run(h Host, getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
+	signal.Ignore(syscall.SIGPIPE)
 	command := getenv("CNI_COMMAND")
 	if command == "" {
 		fmt.Fprintf(stderr, "CNI plugin devinfo: device information for network attachments\n"+
 			"CNI protocol versions supported: %s\n", strings.Join(versions.SupportedVersions(), ", "))
 		return 0
 	}
-	failed := p.dispatch(verbs[command], command, getenv, stdin)
+	cniVersion, failed := dispatch(h, command, getenv, stdin)
 	if failed == nil {
 		return 0
 	}
@@ -60,20 +49,46 @@ func (p *Plugin) Run(verbs map[string]Verb, getenv func(string) string, stdin io
 	text, _ := json.MarshalIndent(struct { // strings and a number always encode
 		CNIVersion string `json:"cniVersion"`
 		*types.Error
-	}{cmp.Or(p.cniVersion, "1.1.0"), err}, "", "    ")
-	if _, err := p.Stdout.Write(text); err != nil {
+	}{cmp.Or(cniVersion, "1.1.0"), err}, "", "    ")
+	if _, err := h.Stdout.Write(text); err != nil {
 		fmt.Fprintln(stderr, "devinfo: print the error:", err)
 	}
 	return 1
 }
 
-func (p *Plugin) dispatch(run Verb, command string, getenv func(string) string, stdin io.Reader) error {
+// dispatch also returns the configuration's cniVersion, or "" if that is unknown or unsupported.
+func dispatch(h Host, command string, getenv func(string) string, stdin io.Reader) (cniVersion string, err error) {
 	if command == "VERSION" {
-		return versions.Encode(p.Stdout)
+		return "", versions.Encode(h.Stdout)
 	}
-	if run == nil {
-		return failure.New(failure.Environment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
+	verb := map[string]func(*Call) error{"ADD": (*Call).add, "CHECK": (*Call).check, "DEL": (*Call).del, "GC": (*Call).gc, "STATUS": (*Call).status}[command]
+	if verb == nil {
+		return "", failure.New(failure.Environment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}
+	args, err := arguments(command, getenv, stdin)
+	if err != nil {
+		return "", err
+	}
+	cfg, err := config.Parse(args.StdinData)
+	if err != nil {
+		return "", failure.New(failure.Decoding, err, "")
+	}
+	c, err := newCall(h, args, cfg)
+	if err != nil {
+		return "", err
+	}
+	if command == "DEL" || command == "GC" {
+		c.lenient()
+	} else if err := c.strict(); err != nil && command == "STATUS" {
+		return cfg.CNIVersion, notReady(err, "")
+	} else if err != nil {
+		return cfg.CNIVersion, err
+	}
+	return cfg.CNIVersion, verb(c)
+}
+
+// arguments reads the parameters of a verb.
+func arguments(command string, getenv func(string) string, stdin io.Reader) (*Args, error) {
 	args := &Args{Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command}
 	required, limit := "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxConfig
 	switch command {
@@ -91,27 +106,16 @@ func (p *Plugin) dispatch(run Verb, command string, getenv func(string) string, 
 		}
 	}
 	if err := checkEnvironment(getenv, strings.Fields(required)); err != nil {
-		return failure.New(failure.Environment, err, "the runtime must set it")
+		return nil, failure.New(failure.Environment, err, "the runtime must set it")
 	}
 	var err error
 	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, int64(limit)+1)); err != nil {
-		return failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
+		return nil, failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
 	}
 	if len(args.StdinData) > limit {
-		return failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", limit>>20), "make it smaller")
+		return nil, failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", limit>>20), "make it smaller")
 	}
-	c, err := p.parse(args)
-	if err != nil {
-		return err
-	}
-	if command == "DEL" || command == "GC" {
-		c.lenient()
-	} else if err := c.strict(); err != nil && command == "STATUS" {
-		return NotReady(err, "")
-	} else if err != nil {
-		return err
-	}
-	return run(c)
+	return args, nil
 }
 
 // checkEnvironment returns an error if a variable that the verb needs is missing or malformed.

@@ -1,4 +1,4 @@
-package plugin_test
+package devinfo_test
 
 import (
 	"bytes"
@@ -22,7 +22,6 @@ import (
 
 	"devinfo-cni.io/pkg/host/link/linktest"
 	plugin "devinfo-cni.io/plugins/devinfo"
-	"devinfo-cni.io/plugins/devinfo/delegate"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -38,7 +37,7 @@ func answer(t *testing.T, env string, stdin io.Reader) (exit int, stdout, stderr
 		}
 		return ""
 	}
-	exit = new(delegate.Delegates).Run(&plugin.Plugin{Stdout: &out}, getenv, stdin, &messages)
+	exit = plugin.Run(plugin.Host{Stdout: &out}, getenv, stdin, &messages)
 	return exit, out.String(), messages.String()
 }
 

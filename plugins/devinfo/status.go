@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"fmt"
@@ -14,16 +14,16 @@ var somePod = attachment.Args{
 	ContainerID: strings.Repeat("c", 64), IfName: "net1", CNIArgs: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;K8S_POD_UID=00000000-0000-0000-0000-000000000000",
 }
 
-// Status returns an error if ADD could not succeed now for any pod. It checks the configuration, the directories and sysfs.
-func Status(c *Call) error {
-	if err := c.call(c.Config, &Args{Args: somePod}).Refusal(); err != nil {
-		return NotReady(err, "")
+// status returns an error if ADD could not succeed now for any pod. It checks the configuration, the directories, sysfs and the delegates.
+func (c *Call) status() error {
+	if err := about(c.Host, &Args{Args: somePod}, c.Config).refusal(); err != nil {
+		return notReady(err, "")
 	}
 	if err := c.Infos.Writable(); err != nil {
-		return NotReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
+		return notReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
 	}
 	if err := (journal.Key{Network: c.Config.Name, ContainerID: somePod.ContainerID, IfName: somePod.IfName}).Check(); err != nil {
-		return NotReady(err, "")
+		return notReady(err, "")
 	}
 	var names []string
 	if c.Config.CDI != nil {
@@ -33,17 +33,36 @@ func Status(c *Call) error {
 		names = append(names, journal.Caches)
 	}
 	if err := c.Journal.Writable(names...); err != nil {
-		return NotReady(fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
+		return notReady(fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
 	}
 	if c.Config.CDI != nil {
 		if err := c.Specs.Writable(); err != nil {
-			return NotReady(fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
+			return notReady(fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
 		}
 	}
 	if _, err := fs.Stat(c.Finder.Sys.Files(), "bus"); err != nil {
-		return NotReady(fmt.Errorf("%s is not a sysfs: %w", c.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
+		return notReady(fmt.Errorf("%s is not a sysfs: %w", c.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}
-	return nil
+	return c.delegatesStatus()
 }
 
-func NotReady(err error, remedy string) error { return failure.New(failure.NotAvailable, err, remedy) }
+func (c *Call) delegatesStatus() error {
+	if len(c.Config.Delegates) == 0 {
+		return nil
+	}
+	if err := c.delegatesProblem(); err != nil {
+		return notReady(err, "")
+	}
+	n, err := c.network()
+	if err != nil {
+		return notReady(err, "")
+	}
+	c.signals.listen()
+	err = failure.OfDelegate("STATUS", n.Status())
+	if err == nil || failure.Code(err) == failure.Limited {
+		return err
+	}
+	return notReady(err, "")
+}
+
+func notReady(err error, remedy string) error { return failure.New(failure.NotAvailable, err, remedy) }

@@ -1,4 +1,4 @@
-package plugin_test
+package devinfo_test
 
 import (
 	"bytes"

@@ -24,7 +24,6 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 	plugin "devinfo-cni.io/plugins/devinfo"
-	"devinfo-cni.io/plugins/devinfo/delegate"
 )
 
 const (
@@ -137,10 +136,9 @@ func devinfo() int {
 		Ports: func(string) ([]link.PortRecord, error) { return handle.Ports() },
 	}
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
-	p := plugin.New(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Eswitches: eswitch}, bootID, os.Stdout, log)
-	p.NodeError = nodeErr
-	d := delegate.Delegates{Within: os.Getenv(cleanup.WithinEnv), Signals: delegate.TakeSignals}
-	return d.Run(p, os.Getenv, os.Stdin, os.Stderr)
+	h := plugin.NewHost(node, discovery.Finder{Sys: sys, Interfaces: link.NewKernel(sys.Files()), Eswitches: eswitch}, bootID, os.Stdout, log)
+	h.NodeError, h.Within = nodeErr, os.Getenv(cleanup.WithinEnv)
+	return plugin.Run(h, os.Getenv, os.Stdin, os.Stderr)
 }
 
 // withoutInterfaces hides the interfaces of PCI devices. They have no phys_switch_id, so the PF would be in legacy mode.

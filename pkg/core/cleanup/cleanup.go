@@ -4,11 +4,9 @@ package cleanup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"syscall"
 	"time"
 
 	"devinfo-cni.io/pkg/core/check"
@@ -28,7 +26,7 @@ type Cleaner struct {
 	Journal *journal.Journal
 	Finder  discovery.Finder // of the devices that configurations name; without Sys = unknown
 	BootID  string           // "" = unknown
-	Log     *slog.Logger
+	Log     *slog.Logger     // names the attachment if the caller is about one, see About
 
 	CNIPath string // directories of the delegates, separated by colons
 	Root    string // root directory of the delegates, such as the host's in a container; "" = this process's root
@@ -40,6 +38,13 @@ func New(node config.Node, finder discovery.Finder, bootID string, log *slog.Log
 	return &Cleaner{Node: node, Journal: journal.Open(node.StateDir, bootID), Finder: finder, BootID: bootID, Log: log}
 }
 
+// About returns the cleaner with a log that names the attachment.
+func (c *Cleaner) About(key journal.Key) *Cleaner {
+	about := *c
+	about.Log = c.Log.With("attachment", key.String())
+	return &about
+}
+
 // Stale reports whether an attachment can no longer be in use. It returns false if that is unknown or e is nil.
 func (c *Cleaner) Stale(e *journal.Entry) bool {
 	if e == nil {
@@ -48,7 +53,7 @@ func (c *Cleaner) Stale(e *journal.Entry) bool {
 	a := check.Checker{NetnsGone: link.NetnsGone, BootID: c.BootID}
 	why, err := a.StaleReason(e)
 	if err != nil {
-		c.Log.Warn("cannot tell whether the attachment is stale", "attachment", e.Key.String(), "error", err)
+		c.Log.Warn("cannot tell whether the attachment is stale", "error", err)
 	}
 	return err == nil && why != ""
 }
@@ -73,9 +78,9 @@ func (c *Cleaner) lock(key journal.Key, wait, limit time.Duration) (*journal.Ent
 	}
 	ended, failed := cniexec.EndAbandoned(busy.Holders, within(key), limit)
 	if ended {
-		c.Log.Warn("ended a delegate that hung, because the devinfo that had started it was killed", "attachment", key.String(), "reason", busy.Error())
+		c.Log.Warn("ended a delegate that hung, because the devinfo that had started it was killed", "reason", busy.Error())
 	} else if failed != nil {
-		c.Log.Warn("cannot end a delegate that may hang", "attachment", key.String(), "error", failed)
+		c.Log.Warn("cannot end a delegate that may hang", "error", failed)
 	}
 	e, err = c.Journal.Lock(context.Background(), key, wait)
 	if errors.As(err, &busy) {
@@ -96,7 +101,7 @@ func (c *Cleaner) lockAnyway(key journal.Key, wait time.Duration) (e *journal.En
 	if !errors.As(err, new(*store.CorruptError)) {
 		return e, false, err
 	}
-	c.Log.Warn("journal entry ignored", "attachment", key.String(), "error", err)
+	c.Log.Warn("journal entry ignored", "error", err)
 	if err := c.Journal.FillFromLeases(e); err != nil {
 		e.Unlock()
 		return nil, false, err
@@ -146,7 +151,7 @@ func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(co
 		case errors.As(err, new(*store.CorruptError)), errors.As(err, new(*journal.FormatError)): // the entry cannot be read, so it is kept
 		case err != nil:
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		case !c.Stale(e):
+		case !c.About(key).Stale(e):
 		case len(e.Delegates) > 0 && !delegates:
 			g.Left++
 		default:
@@ -165,12 +170,13 @@ func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(co
 // read it. judged is the entry that the caller read. If judged is nil, the entry is corrupt, and complete adds
 // what the leases do not show. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
 func (c *Cleaner) Collect(key journal.Key, judged *journal.Entry, complete func(*journal.Entry)) (done bool, err error) {
+	c = c.About(key)
 	e, corrupt, err := c.lockAnyway(key, collectWait)
 	defer e.Unlock()
 	switch {
 	case err != nil || e == nil: // DEL has removed it
 	case corrupt != (judged == nil) || !corrupt && !e.Same(judged):
-		c.Log.Info("not collected, because the attachment was added again", "attachment", key.String())
+		c.Log.Info("not collected, because the attachment was added again")
 	default:
 		if corrupt {
 			complete(e)
@@ -200,99 +206,4 @@ func (c *Cleaner) Sweep(removed func()) error {
 		c.Journal.Sweep(swept(c.Node.StateDir)),
 		store.Open(c.Node.DeviceInfoDir).Sweep(swept(c.Node.DeviceInfoDir)),
 		store.Open(c.Node.CDIDir).Sweep(swept(c.Node.CDIDir)))
-}
-
-// A Removal ends one attachment. [Cleaner.Removal] fills its fields from the journal entry; the caller replaces
-// those that it knows better.
-type Removal struct {
-	*Cleaner
-	Log *slog.Logger
-
-	Entry *journal.Entry // locked, or not in the journal but reconstructed
-
-	Netns     string            // network namespace for the delegates' DEL; "" = gone
-	Delegates []json.RawMessage // the delegates that need a DEL
-	Result    json.RawMessage   // the last delegate's result
-	Dir, File string            // the device-info file
-
-	RestoreFile func() error // called instead of removing the device-info file; nil = remove it
-}
-
-func (c *Cleaner) Removal(e *journal.Entry) *Removal {
-	return &Removal{
-		Cleaner: c, Log: c.Log.With("attachment", e.Key.String()), Entry: e,
-		Netns: e.Netns, Delegates: e.Delegates, Result: e.Result, Dir: e.Dir, File: e.File,
-	}
-}
-
-// Run runs the delegates' DEL in reverse order, removes the CDI spec and the device-info file, and then releases the
-// leases and removes the entry. Missing files and leases count as removed. A failure does not stop the rest, but
-// keeps the entry.
-func (r *Removal) Run() error {
-	var errs []error
-	if len(r.Delegates) > 0 {
-		errs = r.delDelegates()
-	}
-	files := func() error { return failure.Join(r.RemoveSpec(), r.RemoveFile()) }
-	if r.Entry.Locked() == nil {
-		return failure.Join(append(errs, r.Journal.Unrecorded(r.Entry.Key, files))...)
-	}
-	if err := failure.Join(append(errs, files())...); err != nil {
-		return err
-	}
-	return r.Journal.Forget(r.Entry)
-}
-
-// mayRemove reports whether a file belongs to this attachment. If it belongs to another one, mayRemove logs a warning.
-func (r *Removal) mayRemove(kind journal.Kind, name string) (bool, error) {
-	if r.Journal.Holds(r.Entry.Key, kind, name) {
-		return true, nil
-	}
-	foreign, err := r.Foreign(r.Entry.Key, kind, name)
-	if foreign != "" {
-		r.Log.Warn("not removed: the "+kind.String()+" "+foreign, "file", name)
-	}
-	return err == nil && foreign == "", err
-}
-
-// RemoveFile removes the device-info file from the directory that was deviceInfoDir at ADD, or restores it.
-func (r *Removal) RemoveFile() error {
-	if r.File == "" {
-		return nil
-	}
-	ours, err := r.mayRemove(journal.OfFile, r.File)
-	if err != nil || !ours {
-		return err
-	}
-	if r.RestoreFile != nil {
-		return r.RestoreFile()
-	}
-	err = store.Open(r.Dir).Remove(r.File)
-	if errors.Is(err, syscall.EISDIR) { // ADD refuses a directory too
-		r.Log.Warn("device-info file not removed", "error", err)
-		return nil
-	}
-	return err
-}
-
-// RemoveSpec removes the CDI spec from the directory that was cdiDir at ADD, unless another program wrote it.
-func (r *Removal) RemoveSpec() error {
-	spec := r.Entry.CDI
-	if spec.File == "" {
-		return nil
-	}
-	ours, err := r.mayRemove(journal.OfSpec, spec.File)
-	if err != nil || !ours {
-		return err
-	}
-	dir := store.Open(spec.Dir)
-	_, err = check.ReadSpec(dir, spec.File)
-	switch {
-	case errors.As(err, new(syscall.Errno)):
-		return err
-	case err != nil: // ADD refuses it too
-		r.Log.Warn("CDI spec not removed: devinfo did not write it", "error", err)
-		return nil
-	}
-	return dir.Remove(spec.File)
 }

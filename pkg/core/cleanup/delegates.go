@@ -52,38 +52,42 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 	}, nil
 }
 
-// delDelegates runs the DEL of all delegates, even if some fail. They must not take a device away from another pod
+// DelDelegates runs the DEL of all delegates, even if some fail. They must not take a device away from another pod
 // that has got the device since ADD. If another pod has it, the delegates get no network namespace, or do not run at
 // all if the journal has no record of this ADD.
-func (r *Removal) delDelegates() (errs []error) {
+func (r *Removal) DelDelegates() error {
+	if len(r.Delegates) == 0 {
+		return nil
+	}
 	netns, held := r.Netns, new(journal.HeldError)
 	unrecorded := r.Entry.Locked() == nil
 	switch err := r.heldByAnother(); {
 	case err != nil && unrecorded:
-		r.Log.Warn("not running the delegates' DEL", "error", err)
+		r.cleaner.Log.Warn("not running the delegates' DEL", "error", err)
 		return nil
 	// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
 	// Otherwise another pod got the device after the namespace had ended or a DEL was killed.
 	case errors.As(err, &held) && held.Holder.Netns == "" && netns != "":
-		r.Log.Warn("running the delegates' DEL without a network namespace", "error", err)
+		r.cleaner.Log.Warn("running the delegates' DEL without a network namespace", "error", err)
 		netns = ""
 	}
-	n, err := r.Network(r.Entry, r.Delegates, netns)
+	n, err := r.cleaner.Network(r.Entry, r.Delegates, netns)
 	if err != nil {
-		return []error{err}
+		return err
 	}
-	if r.Listen != nil {
-		r.Listen()
+	if r.cleaner.Listen != nil {
+		r.cleaner.Listen()
 	}
+	var errs []error
 	for _, err := range n.Del(r.Result, nil) {
 		// The ADD of a delegate that cannot be executed failed, and that ADD has undone the other delegates.
 		if err = failure.OfDelegate("DEL", err); err != nil && unrecorded && cannotExecute(err) {
-			r.Log.Warn("not running a delegate's DEL", "error", err)
+			r.cleaner.Log.Warn("not running a delegate's DEL", "error", err)
 			continue
 		}
 		errs = append(errs, err)
 	}
-	return errs
+	return failure.Join(errs...)
 }
 
 // heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has a device of
@@ -91,15 +95,15 @@ func (r *Removal) delDelegates() (errs []error) {
 func (r *Removal) heldByAnother() error {
 	leases := r.Entry.Leases
 	if r.Entry.Locked() == nil { // not recorded
-		if r.Finder.Sys == nil {
+		if r.cleaner.Finder.Sys == nil {
 			return nil
 		}
 		var err error
-		if leases, err = r.AskedLeases(r.Entry); err != nil {
+		if leases, err = r.cleaner.AskedLeases(r.Entry); err != nil {
 			return err
 		}
 	}
-	err := r.Journal.Free(&journal.Entry{Key: r.Entry.Key, Netns: r.Netns, Pod: r.Entry.Pod, Leases: leases})
+	err := r.cleaner.Journal.Free(&journal.Entry{Key: r.Entry.Key, Netns: r.Netns, Pod: r.Entry.Pod, Leases: leases})
 	if errors.As(err, new(*journal.HeldError)) {
 		return err
 	}
@@ -107,7 +111,7 @@ func (r *Removal) heldByAnother() error {
 		if l.Mode != journal.Exclusive { // a PF may have hundreds of holders, whose entries DEL need not read
 			continue
 		}
-		holders, err := r.Journal.Holders(journal.OfDevice, l.ID)
+		holders, err := r.cleaner.Journal.Holders(journal.OfDevice, l.ID)
 		if err != nil {
 			return err
 		}

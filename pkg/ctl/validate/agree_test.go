@@ -26,7 +26,6 @@ import (
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	plugin "devinfo-cni.io/plugins/devinfo"
-	"devinfo-cni.io/plugins/devinfo/delegate"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -91,7 +90,7 @@ func (n *node) ExecPlugin(_ context.Context, name string, stdin []byte, environ 
 	settings := config.DefaultNode()
 	settings.DeviceInfoDir, settings.DevicePluginDir, settings.StateDir, settings.CDIDir = n.state+"/infos", n.state+"/pool", n.state+"/state", n.state+"/cdi"
 	var stdout, stderr bytes.Buffer
-	p := plugin.New(settings, n.finder, "boot", &stdout, slog.New(slog.NewTextHandler(&n.log, nil)))
+	h := plugin.NewHost(settings, n.finder, "boot", &stdout, slog.New(slog.NewTextHandler(&n.log, nil)))
 	environ = append(environ, "CNI_NETNS_OVERRIDE=1")
 	getenv := func(key string) string {
 		at := slices.IndexFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, key+"=") })
@@ -100,7 +99,7 @@ func (n *node) ExecPlugin(_ context.Context, name string, stdin []byte, environ 
 		}
 		return environ[at][len(key)+1:]
 	}
-	if exit := new(delegate.Delegates).Run(p, getenv, bytes.NewReader(stdin), &stderr); exit != 0 {
+	if exit := plugin.Run(h, getenv, bytes.NewReader(stdin), &stderr); exit != 0 {
 		e := new(types.Error)
 		return nil, cmp.Or[error](json.Unmarshal(stdout.Bytes(), e), e)
 	}

@@ -1,4 +1,4 @@
-package plugin
+package devinfo
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"devinfo-cni.io/pkg/core/cleanup"
+	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/discovery"
@@ -21,47 +22,52 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// Plugin is the plugin on one node. From its [cleanup.Cleaner] it has the node's settings (Node), the journal, the Finder
-// of devices and the log, and what ends an attachment: Removal, Stale, Collect.
-type Plugin struct {
-	*cleanup.Cleaner
-	NodeError  error       // error from reading the settings; Node has the defaults then
-	SysfsError error       // error from opening sysfs; Finder is empty then
-	Infos      *store.Dir  // the device-info files
-	Specs      *store.Dir  // the CDI specs
-	Nodes      grant.Nodes // the device nodes; nil = those below /dev
+// Host is what the plugin knows of its node and of its own process.
+type Host struct {
+	Node       config.Node
+	NodeError  error            // error from reading the settings; Node has the defaults then
+	Finder     discovery.Finder // of devices
+	SysfsError error            // error from opening sysfs; Finder is empty then
+	Journal    *journal.Journal // what each attachment owns
+	BootID     string           // "" = unknown
+	Infos      *store.Dir       // the device-info files
+	Specs      *store.Dir       // the CDI specs
+	Nodes      grant.Nodes      // the device nodes; nil = those below /dev
+	Within     string           // value of [cleanup.WithinEnv]: the attachment that this process runs in as a delegate
+	signals    *signals
 	Stdout     io.Writer
-
-	cniVersion string // cniVersion of the configuration; "" before it is parsed
+	Log        *slog.Logger
 }
 
-// New returns a plugin for the node's settings. It opens and creates nothing.
-func New(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Plugin {
-	return &Plugin{
-		Cleaner: cleanup.New(node, finder, bootID, log),
-		Infos:   store.Open(node.DeviceInfoDir),
-		Specs:   store.Open(node.CDIDir),
-		Stdout:  stdout,
+// NewHost returns a host with these settings. It opens and creates nothing.
+func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) Host {
+	return Host{
+		Node: node, Finder: finder, Journal: journal.Open(node.StateDir, bootID), BootID: bootID,
+		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Stdout: stdout, Log: log, signals: new(signals),
 	}
 }
 
-// Call is one invocation of the plugin. It is about one attachment, except for GC and STATUS.
+// Args are the parameters of one call (CNI SPEC.md section 2, "Parameters").
+type Args struct {
+	attachment.Args
+	Path          string // CNI_PATH
+	NetnsOverride string // CNI_NETNS_OVERRIDE
+	StdinData     []byte // the network configuration
+	Command       string // CNI_COMMAND, the verb
+}
+
+// Call is one call of the plugin. It is about one attachment, which its log names, except for GC and STATUS.
 type Call struct {
-	*Plugin
+	Host
 	Args       *Args
 	Config     *config.Config
 	Attachment *attachment.Attachment
 	Key        journal.Key
-	Log        *slog.Logger
-	argsError  error  // why CNI_ARGS cannot be parsed; nil = they can
-	reason     string // last warning of unlessStrict, with its remedy: why an entry has no device
+	argsError  error // why CNI_ARGS cannot be parsed; nil = they can
 }
 
-func (p *Plugin) parse(args *Args) (*Call, error) {
-	cfg, err := config.Parse(args.StdinData)
-	if err != nil {
-		return nil, failure.New(failure.Decoding, err, "")
-	}
+// newCall returns the call with these arguments. The error may be one of any verb, for which the configuration is unusable.
+func newCall(h Host, args *Args, cfg *config.Config) (*Call, error) {
 	for _, problem := range cfg.Problems { // every verb needs the name; only DEL works without the version
 		if problem.Key == "name" || problem.Key == "cniVersion" && args.Command != "DEL" || problem.Key == "cni.dev/valid-attachments" && args.Command == "GC" {
 			return nil, problem
@@ -71,14 +77,13 @@ func (p *Plugin) parse(args *Args) (*Call, error) {
 		return nil, failure.New(failure.Config, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
 			remedyOfName(cfg.Name))
 	}
-	if err := checkVersion(cfg, args.Command, p.Log); err != nil {
+	if err := checkVersion(cfg, args.Command, h.Log); err != nil {
 		return nil, err
 	}
-	p.cniVersion, p.CNIPath = cfg.CNIVersion, args.Path
 	for _, w := range cfg.Warnings() {
-		p.Log.Warn(w)
+		h.Log.Warn(w)
 	}
-	return p.call(cfg, args), nil
+	return about(h, args, cfg), nil
 }
 
 func remedyOfName(name string) string {
@@ -108,11 +113,28 @@ func checkVersion(cfg *config.Config, verb string, log *slog.Logger) error {
 	return nil
 }
 
-func (p *Plugin) call(cfg *config.Config, args *Args) *Call {
-	att, err := attachment.New(cfg, args.Args, p.Node.DeviceInfoDir)
+// versions are the CNI versions that the plugin supports.
+var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+// about returns a call about the attachment of the arguments.
+func about(h Host, args *Args, cfg *config.Config) *Call {
+	att, err := attachment.New(cfg, args.Args, h.Node.DeviceInfoDir)
 	key := journal.Key{Network: att.Network, ContainerID: att.ContainerID, IfName: att.IfName}
-	return &Call{Plugin: p, Args: args, Config: cfg, Attachment: att, Key: key, Log: p.Log.With("attachment", key.String()), argsError: err}
+	if key.ContainerID != "" {
+		h.Log = h.Log.With("attachment", key.String())
+	}
+	return &Call{Host: h, Args: args, Config: cfg, Attachment: att, Key: key, argsError: err}
 }
+
+// cleaner returns what ends attachments.
+func (c *Call) cleaner() *cleanup.Cleaner {
+	return &cleanup.Cleaner{
+		Node: c.Node, Journal: c.Journal, Finder: c.Finder, BootID: c.BootID, Log: c.Log, CNIPath: c.Args.Path, Listen: c.signals.listen,
+	}
+}
+
+// itself reports whether devinfo runs as its own delegate.
+func (c *Call) itself() bool { return c.Within == c.Key.String() }
 
 // strict returns the first problem of the settings, the configuration or CNI_ARGS, for ADD, CHECK and STATUS.
 func (c *Call) strict() error {
@@ -126,15 +148,33 @@ func (c *Call) strict() error {
 	case c.argsError != nil:
 		return failure.New(failure.Environment, c.argsError, "")
 	}
+	return c.ownJournal()
+}
+
+// ownJournal returns an error if other users can change the journal: root runs what its entries say.
+func (c *Call) ownJournal() error {
 	if err := c.Journal.Own(); err != nil {
 		return failure.New(failure.Config, err, journal.OwnRemedy)
 	}
 	return nil
 }
 
-// Refusal returns why ADD refuses the configuration or CNI_ARGS on any node, or nil. Runtimes may leave CNI_ARGS, with the
+// lenient logs the same problems as warnings, for DEL and GC.
+func (c *Call) lenient() {
+	if c.NodeError != nil {
+		c.Log.Warn("using the default node settings", "error", c.NodeError)
+	}
+	for _, problem := range c.Config.Problems {
+		c.Log.Warn("key ignored", "error", problem)
+	}
+	if c.argsError != nil {
+		c.Log.Warn("CNI_ARGS ignored", "error", c.argsError)
+	}
+}
+
+// refusal returns why ADD refuses the configuration or CNI_ARGS on any node, or nil. Runtimes may leave CNI_ARGS, with the
 // values of placeholders, out of a DEL.
-func (c *Call) Refusal() error {
+func (c *Call) refusal() error {
 	if len(c.Config.Problems) > 0 {
 		return c.Config.Problems[0]
 	}
@@ -150,17 +190,20 @@ func (c *Call) Refusal() error {
 	return cmp.Or(c.argsError, vetted, declared, path)
 }
 
-// lenient logs the same problems as warnings, for DEL and GC.
-func (c *Call) lenient() {
-	if c.NodeError != nil {
-		c.Plugin.Log.Warn("using the default node settings", "error", c.NodeError)
+// unlessStrict returns the error if the configuration is strict. Otherwise it logs it as a warning, and returns it with its
+// remedy as the reason for what ADD leaves out.
+func (c *Call) unlessStrict(err error) (reason string, _ error) {
+	if err == nil || c.Config.Strict {
+		return "", err
 	}
-	for _, problem := range c.Config.Problems {
-		c.Plugin.Log.Warn("key ignored", "error", problem)
+	log := c.Log
+	reason = err.Error()
+	if remedy := failure.Remedy(err); remedy != "" {
+		log = log.With("remedy", remedy)
+		reason += ": " + remedy
 	}
-	if c.argsError != nil {
-		c.Log.Warn("CNI_ARGS ignored", "error", c.argsError)
-	}
+	log.Warn(err.Error())
+	return reason, nil
 }
 
 // infoFileName returns the name of the device-info file in its directory, or "" if the runtime passed no path.
@@ -181,4 +224,10 @@ func (c *Call) infoFileName() (string, error) {
 		err = failure.New(failure.Config, err, "use a path in "+c.Node.DeviceInfoDir+", or change deviceInfoDir in the node settings")
 	}
 	return "", err
+}
+
+// network returns the delegates, for the verbs that do not concern one attachment.
+func (c *Call) network() (*cniexec.Network, error) {
+	e := &journal.Entry{Key: journal.Key{Network: c.Config.Name}, CNIVersion: c.Config.CNIVersion}
+	return c.cleaner().Network(e, c.Config.DelegateConfigs(), "")
 }

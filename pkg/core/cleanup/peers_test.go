@@ -1,4 +1,4 @@
-package delegate
+package cleanup_test
 
 import (
 	"bufio"
@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
@@ -20,13 +19,13 @@ import (
 
 	"github.com/containernetworking/cni/pkg/version"
 
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
-	plugin "devinfo-cni.io/plugins/devinfo"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )
@@ -40,12 +39,12 @@ func TestLeasesCoverDevicesThatDelegatesRead(t *testing.T) {
 	difftest.Must(t, err, undertest.Unpack(captured, dir+"/sys"))
 	links, err := linkhost.New(captured)
 	difftest.Must(t, err)
-	n := node{links: links, root: dir + "/sys"}
+	n := host{links: links, root: dir + "/sys"}
 	n.sys, err = sysfs.Open(n.root)
 	difftest.Must(t, err)
 	settings := config.DefaultNode()
 	settings.StateDir = dir + "/state"
-	n.plugin = plugin.New(settings, discovery.Finder{Sys: n.sys, Interfaces: links}, "", io.Discard, slog.New(slog.DiscardHandler))
+	n.cleaner = cleanup.New(settings, discovery.Finder{Sys: n.sys, Interfaces: links}, "", slog.New(slog.DiscardHandler))
 
 	var asked []asking
 	for mutate, tries := (mutator{rand.New(rand.NewPCG(46, 1)), n}), 10_000; tries > 0; tries-- {
@@ -114,12 +113,12 @@ func hostDevice(t *testing.T, dir string) (program string) {
 	return dir + "/host-device"
 }
 
-// A node is a captured host, with its /sys below root.
-type node struct {
-	plugin *plugin.Plugin
-	sys    *sysfs.FS
-	links  *linkhost.Kernel
-	root   string
+// A host is a captured host, with its /sys below root.
+type host struct {
+	cleaner *cleanup.Cleaner
+	sys     *sysfs.FS
+	links   *linkhost.Kernel
+	root    string
 }
 
 // An asking is what the plugin does with a configuration that it accepts.
@@ -129,20 +128,19 @@ type asking struct {
 	leases []journal.DeviceLease
 }
 
-func (n node) ask(t *testing.T, text string) (a asking, ok bool) {
+func (n host) ask(t *testing.T, text string) (a asking, ok bool) {
 	t.Helper()
 	cfg, err := config.Parse([]byte(text))
 	difftest.Must(t, err)
 	if len(cfg.Problems) > 0 || cfg.DelegateProblem(0) != nil {
 		return a, false
 	}
-	c := &plugin.Call{Plugin: n.plugin, Config: cfg}
 	e := &journal.Entry{Key: journal.Key{Network: "n", ContainerID: "c", IfName: "net1"}, CNIVersion: "1.0.0", Delegates: cfg.DelegateConfigs(), CapabilityArgs: cfg.Runtime, Requested: journal.Requested{DeviceIDs: cfg.DeviceIDs}}
-	if a.leases, err = c.AskedLeases(e); err != nil {
+	if a.leases, err = n.cleaner.AskedLeases(e); err != nil {
 		difftest.As[*config.Problem](t, err)
 		return a, false
 	}
-	network, err := n.plugin.Network(e, e.Delegates, "/run/netns/pod")
+	network, err := n.cleaner.Network(e, e.Delegates, "/run/netns/pod")
 	difftest.Must(t, err)
 	recorder := &recorder{}
 	network.Exec = recorder
@@ -164,7 +162,7 @@ func (r *recorder) ExecPlugin(_ context.Context, _ string, stdin []byte, _ []str
 }
 
 // devices returns the IDs of the devices that the delegate would take.
-func (n node) devices(t *testing.T, read map[string]string, stdin []byte) (ids []string) {
+func (n host) devices(t *testing.T, read map[string]string, stdin []byte) (ids []string) {
 	t.Helper()
 	var sriov struct {
 		DeviceID string `json:"deviceID"`
@@ -204,7 +202,7 @@ func (n node) devices(t *testing.T, read map[string]string, stdin []byte) (ids [
 // A mutator makes configurations with one delegate, from keys and values that are right or nearly so.
 type mutator struct {
 	*rand.Rand
-	node
+	host
 }
 
 func pick[T any](m mutator, list ...T) T { return list[m.IntN(len(list))] }

@@ -1,0 +1,137 @@
+package devinfo
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/failure"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/result"
+)
+
+// runDelegates runs the delegates. Before that it records the attachment, takes leases of the devices that the delegates
+// will take, and writes the facts known so far to the device-info file for them. It returns the request with their last
+// result and what they left of the file, so that ADD goes on as for a network whose prevResult is that result.
+func (r request) runDelegates(done *undo) (request, error) {
+	go r.c.signals.listen()     // the call before the first delegate waits for it
+	known, err := r.knownInfo() // returns an error for a conflict before anything is changed
+	if err != nil {
+		return r, err
+	}
+	e := r.newEntry(known)
+	e.Delegates, e.CapabilityArgs, e.PrevResult = r.c.Config.DelegateConfigs(), r.c.capabilityArgs(), r.c.Config.PrevResult
+	if e.Leases, err = r.c.cleaner().AskedLeases(e); err != nil {
+		return r, err
+	}
+	if err := r.endFormer(e, r.last); err != nil {
+		return r, err
+	}
+	if err := r.c.record(e, nil, done); err != nil {
+		return r, err
+	}
+	r.last = e
+	if err := r.writeInfo(known, done); err != nil {
+		return r, err
+	}
+	if r.result, r.output, err = r.addDelegates(done); err != nil {
+		return r, err
+	}
+	if r.file, err = r.reread(known); err != nil {
+		return r, err
+	}
+	return r, r.checkType()
+}
+
+// knownInfo returns the device information known before the delegates run, or nil if it is incomplete or has no file.
+func (r request) knownInfo() (*devinfo.Info, error) {
+	target := r.c.target(r.declared, r.file.external, r.result)
+	target.Netns = ""
+	device, err := r.c.Finder.Find(target)
+	if err != nil || r.file.name == "" {
+		return nil, err
+	}
+	info := devinfo.Merge(r.file.facts(device, r.declared), device.Info, r.declared)
+	if info == nil || info.Validate().Err() != nil {
+		return nil, nil
+	}
+	return info, nil
+}
+
+// endFormer ends a former, live attachment without delegates, unless the entry e that follows it would be refused: if this
+// ADD fails, the delegates' DEL may end its network. The device-info file stays for e.
+func (r request) endFormer(e, former *journal.Entry) error {
+	if former == nil {
+		return nil
+	}
+	if err := r.c.Journal.Free(e); err != nil {
+		return r.c.heldError(err)
+	}
+	ended := r.c.cleaner().Removal(former)
+	if former.Path() == e.Path() {
+		ended.File = ""
+	}
+	defer former.Unlock()
+	return ended.Run()
+}
+
+// addDelegates runs ADD of the delegates, whose inverse is the DEL of those that it has started. They may write the
+// device-info file, too.
+func (r request) addDelegates(done *undo) (*result.Result, json.RawMessage, error) {
+	e := r.last
+	n, err := r.c.cleaner().Network(e, e.Delegates, e.Netns)
+	if err != nil {
+		return nil, nil, err
+	}
+	res, output := r.result, e.PrevResult
+	done.push(r.restoreInfo)
+	done.push(func() error {
+		ended := r.c.cleaner().Removal(done.entry)
+		ended.Delegates, ended.Result = e.Delegates[:n.Started], output
+		return ended.DelDelegates()
+	})
+	r.c.signals.listen()
+	var unread error
+	n.Before = r.c.signals.interrupted
+	n.After = func(_ string, text []byte) {
+		var now *result.Result
+		if now, unread = result.Parse(text, r.c.Config.CNIVersion); unread == nil {
+			res, output = now, text
+		}
+	}
+	if _, err = n.Add(e.PrevResult); err != nil {
+		return nil, nil, failure.OfDelegate("ADD", err)
+	}
+	if unread != nil {
+		return nil, nil, failure.New(failure.Decoding, unread, "the last delegate printed this result; report it to its authors")
+	}
+	return res, output, r.c.signals.interrupted()
+}
+
+// reread reads the device-info file after the delegates. If it differs from written, devinfo's content, a delegate has
+// written it.
+func (r request) reread(written *devinfo.Info) (infoFile, error) {
+	f := r.file
+	f.own = written
+	if f.name == "" {
+		return f, nil
+	}
+	text, now, err := r.c.readInfo(r.c.Infos, f.name)
+	f.text = text
+	if now != nil && (written == nil || !bytes.Equal(now.Encode(), written.Encode())) {
+		f.external, f.own, f.original = now, nil, text
+	}
+	return f, err
+}
+
+// capabilityArgs returns the runtimeConfig for the delegates, with the path of an automatic device-info file.
+func (c *Call) capabilityArgs() map[string]json.RawMessage {
+	if c.Attachment.Path == "" || c.Attachment.Path == c.Config.InfoFile {
+		return c.Config.Runtime
+	}
+	all := map[string]json.RawMessage{}
+	maps.Copy(all, c.Config.Runtime)
+	all["CNIDeviceInfoFile"], _ = json.Marshal(c.Attachment.Path) // a string always encodes
+	return all
+}

@@ -1,0 +1,204 @@
+package devinfo
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/cniexec"
+	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/failure"
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/result"
+	"devinfo-cni.io/pkg/host/store"
+)
+
+// read reads the arguments of ADD, cleans up after a former ADD of the attachment, and reads the device-info file. It
+// returns an error if ADD cannot succeed.
+func (c *Call) read(done *undo) (r request, err error) {
+	r.c = c
+	if err := c.delegatesProblem(); err != nil {
+		return r, err
+	}
+	if err := checkNetns(c.Args); err != nil {
+		return r, err
+	}
+	doubts, err := attachment.Vet(c.Config)
+	if err != nil {
+		return r, err
+	}
+	var warnings devinfo.Violations
+	if r.declared, warnings, err = c.Attachment.Declared(c.Config); err != nil {
+		return r, err
+	}
+	for _, w := range slices.Concat(doubts, warnings) {
+		c.Log.Warn("deviceInfo: " + w.String())
+	}
+	name, err := c.wantedFile()
+	if err != nil {
+		return r, err
+	}
+	if r.cdi, r.spec, err = c.wantedSpec(); err != nil {
+		return r, err
+	}
+	if r.result, err = c.prevResult(); err != nil {
+		return r, err
+	}
+	var written *devinfo.Info
+	if r.last, written, err = c.takeOver(name, done); err != nil {
+		return r, err
+	}
+	if r.file, err = c.readInfoFile(name, written); err != nil {
+		return r, err
+	}
+	return r, r.refuse()
+}
+
+// delegatesProblem returns why the delegates cannot run, or nil.
+func (c *Call) delegatesProblem() error {
+	if c.itself() {
+		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
+	}
+	for n := range c.Config.Delegates {
+		if err := c.runnable(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Call) runnable(n int) error {
+	if problem := c.Config.DelegateProblem(n); problem != nil {
+		return problem
+	}
+	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {
+		return failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
+	}
+	return nil
+}
+
+// refuse returns an error if neither the file nor the configuration leads to a device, if they have different types, or if
+// the CDI spec belongs to another attachment or program.
+func (r request) refuse() error {
+	if r.file.external == nil && attachment.LeadsToNoDevice(r.c.Config, r.declared) {
+		return failure.New(failure.Config, errors.New("the configuration gives devinfo nothing to do"),
+			`chain it after the plugin that creates the interface and passes a prevResult, or list child plugins ("delegates": [{"type": …}]), `+
+				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)
+	}
+	if err := r.checkType(); err != nil || r.cdi == nil {
+		return err
+	}
+	return r.c.refuseOwned(r.spec)
+}
+
+// checkType returns an error if the declared type differs from the file's, because ADD changes neither.
+func (r request) checkType() error {
+	declared, file := r.declared, r.file.external
+	if declared == nil || file == nil || declared.Type == "" || file.Type == "" || declared.Type == file.Type {
+		return nil
+	}
+	return failure.New(failure.Mismatch, fmt.Errorf("deviceInfo declares type %q, but the device-info file %s has type %q", declared.Type, r.c.Attachment.Path, file.Type),
+		"correct deviceInfo, or the device plugin that wrote the file")
+}
+
+// wantedFile returns the name of the device-info file. Without a path it logs a warning, or fails if strict is set.
+func (c *Call) wantedFile() (string, error) {
+	name, err := c.infoFileName()
+	if err != nil || name != "" {
+		return name, err
+	}
+	err = errors.New("the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written")
+	if len(c.Config.Unknown) > 0 { // it may be a misspelt deviceInfoFile or capabilities
+		err = fmt.Errorf("%w; %s", err, c.Config.Unknown[0])
+	}
+	remedy := `set "deviceInfoFile": "auto"`
+	switch {
+	case !c.Config.Capabilities["CNIDeviceInfoFile"]:
+		remedy = `declare "capabilities": {"CNIDeviceInfoFile": true} if the network has a k8s.v1.cni.cncf.io/resourceName, else ` + remedy
+	case c.Config.DeviceID == "":
+		remedy = `give the network the annotation k8s.v1.cni.cncf.io/resourceName (Multus passes the path only if the network has a device), or ` + remedy
+	}
+	_, err = c.unlessStrict(failure.New(failure.Config, err, remedy))
+	return "", err
+}
+
+// prevResult parses the prevResult. It fails if devinfo could not pass the result on.
+func (c *Call) prevResult() (*result.Result, error) {
+	if c.Config.PrevResult == nil {
+		return nil, nil
+	}
+	res, err := result.Parse(c.Config.PrevResult, c.Config.CNIVersion)
+	if err != nil {
+		return nil, failure.New(failure.Decoding, fmt.Errorf("prevResult: %w", err), "the plugin before devinfo, or the runtime, must pass a CNI result of version 1.1.0 or earlier")
+	}
+	return res, nil
+}
+
+// takeOver handles a former ADD of this attachment that had no DEL:
+//
+//   - If it is live and has no delegates, takeOver returns its entry, locked, which this ADD replaces.
+//   - If it was killed while its delegates ran, belongs to an earlier boot, has lost its network namespace, or has
+//     a corrupt entry, it is cleaned up.
+//   - If its delegates have created a pod's network, takeOver fails.
+//
+// takeOver returns the content that the former ADD wrote to the device-info file of this name. It returns nil if another
+// program has replaced the content. It also returns nil after a cleanup, except after that of a killed ADD.
+func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, written *devinfo.Info, err error) {
+	former, corrupt, err := c.cleaner().LockAnyway(c.Key)
+	if err != nil || former == nil {
+		return nil, nil, err
+	}
+	done.entry = former
+	ended, unfinished := c.cleaner().Removal(former), false
+	switch {
+	case corrupt: // only the leases show what to clean up
+	case !former.OfBoot(c.BootID):
+		c.Log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
+		ended.Netns = "" // its path may now lead to another pod's namespace
+	case c.cleaner().Stale(former):
+		c.Log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
+		ended.Netns = ""
+	case len(former.Delegates) == 0:
+		written, _, err := c.formerContent(former, file)
+		return former, written, err
+	case former.Complete:
+		remedy := "run DEL first: adding it again would tear down the network that its delegates made"
+		if len(c.Config.Delegates) == 0 || c.Config.PrevResult != nil && former.PrevResult == nil {
+			remedy = "devinfo appears twice in this chain: remove one of the two"
+		}
+		return nil, nil, failure.New(failure.Config, fmt.Errorf("attachment %s exists, since %s", c.Key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
+	default:
+		c.Log.Warn("cleaning up after an unfinished ADD", "since", former.Time)
+		unfinished = true
+	}
+	written, external, err := c.formerContent(former, file)
+	if external {
+		ended.File = "" // this ADD reads a file of another program
+	}
+	if err == nil {
+		err = ended.Run()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
+	}
+	done.unlock()
+	if !unfinished {
+		written = nil
+	}
+	return nil, written, nil
+}
+
+// formerContent returns the content of the device-info file if a former ADD wrote it. external is true if another
+// program, such as a delegate or the runtime, wrote the content before that ADD or since.
+func (c *Call) formerContent(former *journal.Entry, file string) (info *devinfo.Info, external bool, err error) {
+	if former.File == "" || former.File != file {
+		return nil, false, nil
+	}
+	_, info, err = c.readInfo(store.Open(former.Dir), former.File)
+	if info == nil || !former.Kept && sameInfo(former.Info, info) {
+		return info, false, err
+	}
+	return nil, true, err
+}
