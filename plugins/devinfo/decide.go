@@ -154,7 +154,7 @@ func (r request) describe(device *discovery.Device) (_ *devinfo.Info, reason str
 // nothingFound returns the error of an ADD without a device, or logs it as a warning.
 func (r request) nothingFound(device *discovery.Device) (reason string, _ error) {
 	problem := device.Problem
-	if problem == nil && device.Virtual && !r.c.Config.Strict && len(r.c.Config.DeviceIDs) == 0 {
+	if problem == nil && device.Virtual && device.Below == "" && !r.c.Config.Strict && len(r.c.Config.DeviceIDs) == 0 {
 		reason = "interface " + r.c.Attachment.IfName + " is virtual and has no device: not writing a device-info file"
 		r.c.Log.Info(reason)
 		return reason, nil
@@ -169,6 +169,8 @@ func remedyWithoutDevice(device *discovery.Device, ids []config.NamedID) string 
 	switch {
 	case len(ids) > 0:
 		return fmt.Sprintf("%s is %q: it must be the PCI address of a function (0000:3b:00.2), an SF (mlx5_core.sf.4) or a vDPA device of this node", ids[0].Key, ids[0].ID)
+	case device.Virtual && device.Below != "":
+		return "it is on " + device.Below + ", which is virtual and has no device: remove devinfo from this network, or attach to an interface of a NIC"
 	case device.Virtual:
 		return "a bridge, a veth or an interface on top of one has no device: drop strict, or attach an interface of a NIC"
 	}

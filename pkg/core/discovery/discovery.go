@@ -58,7 +58,8 @@ type Device struct {
 	// below it.
 	ReachedFromInterface bool
 
-	Virtual bool // the interface is software without a device, such as veth
+	Virtual bool   // the interface, or the one at the bottom of its stack, is software without a device, such as veth
+	Below   string // that one at the bottom: "the bridge br0"; "" = the interface itself
 	// Shared is true if other interfaces use the device too: it belongs to a lower interface, is the PF of a
 	// representor, or has several ports.
 	Shared bool

@@ -102,6 +102,9 @@ func show(t testing.TB, d *discovery.Device, err error) string {
 	if d.SF != "" {
 		lines = append(lines, "on "+d.SF)
 	}
+	if d.Virtual && d.Info == nil && d.Problem == nil {
+		lines = append(lines, strings.TrimSpace("virtual "+d.Below))
+	}
 	for _, w := range d.Warnings {
 		lines = append(lines, "warning: "+w)
 	}

@@ -23,12 +23,15 @@ func (s *search) fromInterface() error {
 		return err
 	}
 	s.found.InNetns, s.found.Interface = true, cmp.Or(found.Parent, found.Kind, found.BusInfo)
-	s.found.Virtual = found.Kind != "" && found.Parent == "" && !found.Stacked() && !found.Child
+	last := &found
+	for last.Lower != nil {
+		last = last.Lower
+	}
+	s.found.Virtual, s.found.Below = virtual(&found, last)
 	if IsSocket(s.typ()) {
 		return nil
 	}
-	last := &found
-	for i := &found; i != nil; last, i = i, i.Lower {
+	for i := &found; i != nil; i = i.Lower {
 		if ok, err := s.fromLink(i); err != nil {
 			return err
 		} else if ok {
@@ -38,11 +41,25 @@ func (s *search) fromInterface() error {
 	switch {
 	case last.Bus == "vmbus": // drivers/net/hyperv/netvsc_drv.c
 		s.several = last.Name + " has a device on Hyper-V's vmbus, and a VF that may come and go"
-	case last != &found && (last.Kind == "bond" || last.Kind == "team"): // one that is itself in the pod is only virtual
+	case last != &found && isBond(last): // one that is itself in the pod is only virtual
 		s.several = "it is on " + last.Name + ", which has several devices"
 	}
 	return nil
 }
+
+// virtual returns [Device.Virtual] and Below for an interface with the one at the bottom of its stack. If that is itself
+// stacked, nothing shows what it is on.
+func virtual(i, last *link.Interface) (is bool, below string) {
+	switch {
+	case last.Kind == "" || last.Kind == "ipoib" || last.Parent != "" || last.Stacked() || last.Child:
+		return false, ""
+	case last == i:
+		return true, ""
+	}
+	return !isBond(last), fmt.Sprintf("the %s %s", last.Kind, last.Name)
+}
+
+func isBond(i *link.Interface) bool { return i.Kind == "bond" || i.Kind == "team" }
 
 // classify decides whether the device of the last statement, from interface i, is the pod's own device or one that
 // other interfaces share. Without FollowLower it drops the statement about a shared device.

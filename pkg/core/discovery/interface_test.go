@@ -41,10 +41,37 @@ func TestFindFollowsLowerInterfacesToDevice(t *testing.T) {
 		"net2": "pci.pci-address 0000:01:00.0 < interface eth0 (netlink)\nin netns\nshared",
 		"net7": "in netns\nundescribable: interface net7 cannot be described: it is on bond0, which has several devices; name one device in deviceID or deviceInfo",
 		"net8": "in netns\nundescribable: interface net8 cannot be described: eth1 has a device on Hyper-V's vmbus, and a VF that may come and go; name one device in deviceID or deviceInfo",
-		"net3": "in netns", "net9": "in netns", "net4": "in netns", "net5": "in netns",
+		"net3": "in netns", "net9": "in netns\nvirtual", "net4": "in netns", "net5": "in netns",
 		"net6": "in netns\nmissing: interface net6 (netlink) names the PCI function 0000:99:00.0, which is not on this node",
 	} {
 		find(t, f, inPod(name), want)
+	}
+}
+
+// What is on software has no device, whatever is in between. What is on a bond has several, and what is on something
+// unknown may have one.
+func TestInterfaceOnSoftwareIsVirtual(t *testing.T) {
+	f := on(t, load(t, "igb-sriov"))
+	for _, upper := range []string{"macvlan", "macvtap", "ipvlan", "ipvtap", "vlan"} {
+		for _, between := range []string{"", "vlan", "macvlan"} {
+			for lower, want := range map[string]string{
+				"bridge": "\nvirtual the bridge low0", "veth": "\nvirtual the veth low0",
+				"dummy": "\nvirtual the dummy low0", "openvswitch": "\nvirtual the openvswitch low0",
+				"vlan": "", "": "", "none": "",
+				"bond": "\nundescribable: interface net1 cannot be described: it is on low0, which has several devices; name one device in deviceID or deviceInfo",
+				"team": "\nundescribable: interface net1 cannot be described: it is on low0, which has several devices; name one device in deviceID or deviceInfo",
+			} {
+				below := &link.Interface{Name: "low0", Kind: lower, BusInfo: "N/A"}
+				if lower == "none" { // the kernel does not report it
+					below = nil
+				}
+				if between != "" {
+					below = &link.Interface{Name: "mid0", Kind: between, Lower: below}
+				}
+				f.Interfaces = interfaces{"net1": {Name: "net1", Kind: upper, Lower: below}}
+				find(t, f, inPod("net1"), "in netns"+want)
+			}
+		}
 	}
 }
 
