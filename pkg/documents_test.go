@@ -86,6 +86,32 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 }
 
+func TestDocumentsNameExistingTargetsAndFiles(t *testing.T) {
+	rules := difftest.Read(t, "../Makefile")
+	for _, path := range difftest.Files(t, "../deploy", "../test") {
+		if filepath.Ext(path) == ".mk" {
+			rules += difftest.Read(t, path)
+		}
+	}
+	file := regexp.MustCompile(`(?:^|[ (])((?:deploy|test|testdata|docs)/[\w./-]*\w)`)
+	for _, args := range difftest.Commands(t, "make", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../docs", "../test") {
+		for _, word := range args {
+			if !strings.Contains(word, "=") && !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(word)+`:`).MatchString(rules) {
+				t.Errorf("make %s: there is no target %s", strings.Join(args, " "), word)
+			}
+		}
+	}
+	for _, page := range difftest.Pages(t, "../README.md", "../docs") {
+		for _, code := range regexp.MustCompile("(?s)```.*?```|`[^`]+`").FindAllString(page, -1) {
+			for _, named := range file.FindAllStringSubmatch(strings.Trim(code, "`"), -1) {
+				if _, err := os.Stat("../" + named[1]); err != nil && !strings.Contains(named[1], "/NAME.") {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
+
 // decode reads a file of .github. GitHub reports a misspelled key only on its page, so v has the keys that are used.
 func decode(t *testing.T, path string, v any) (text string) {
 	t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,11 +117,48 @@ func TestPagesShowDeviceOfCapture(t *testing.T) {
 	difftest.Same(t, "device-info in README.md", string(status["device-info"].Encode()), string(info.Encode()))
 }
 
-func TestNetworkInREADMEIsValid(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "network.conflist")
-	difftest.Write(t, path, difftest.Block(t, "../../README.md", "json", `"type": "devinfo"`), 0o600)
-	if got := ctl("validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), path); got.exit != 0 {
-		t.Errorf("%+v", got)
+// A page's networks, classes and claims are valid together.
+func TestConfigurationsInDocumentationAreValid(t *testing.T) {
+	whole := regexp.MustCompile(`(?m)^( *\{"cniVersion"|kind: (NetworkAttachmentDefinition|DeviceClass|ResourceClaim(Template)?|SriovNetwork)$)`)
+	removed, added := regexp.MustCompile(`(?m)^-.*\n`), regexp.MustCompile(`(?m)^[+ ]`)
+	seen := 0
+	for _, page := range difftest.Files(t, "../../README.md", "../../docs") {
+		if filepath.Ext(page) != ".md" {
+			continue
+		}
+		args := []string{"validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none")}
+		for n, block := range strings.Split(difftest.Read(t, page), "```") {
+			language, text, _ := strings.Cut(block, "\n")
+			switch language {
+			case "diff":
+				text = added.ReplaceAllString(removed.ReplaceAllString(text, ""), "")
+			case "sh":
+				_, text, _ = strings.Cut(text, "<<'END'\n")
+				text, _, _ = strings.Cut(text, "\nEND")
+			case "console":
+				continue
+			}
+			if n%2 == 1 && whole.MatchString(text) {
+				path := filepath.Join(t.TempDir(), fmt.Sprint(n))
+				difftest.Write(t, path, strings.ReplaceAll(text, ", ...", ""), 0o600)
+				args = append(args, path)
+				seen++
+			}
+		}
+		if got := ctl(args...); len(args) > 4 && got.exit != 0 {
+			t.Errorf("%s: %+v", page, got)
+		}
+	}
+	if seen < 20 {
+		t.Errorf("%d configurations", seen)
+	}
+}
+
+func TestCommandsInDocumentationExist(t *testing.T) {
+	for _, args := range difftest.Commands(t, "devinfoctl", "../../README.md", "../../SECURITY.md", "../../docs") {
+		if got := ctl(append(args, "--help")...); got.exit != 0 {
+			t.Errorf("devinfoctl %s: %s", strings.Join(args, " "), got.stderr)
+		}
 	}
 }
 

@@ -65,6 +65,14 @@ func TestTableNamesDeviceOfEachAttachment(t *testing.T) {
 	}
 }
 
+func TestCommandsInDocumentationExist(t *testing.T) {
+	for _, args := range difftest.Commands(t, "kubectl devinfo", "../../README.md", "../../SECURITY.md", "../../docs") {
+		if code, _, stderr := run(t, nil, append(args, "--help")...); code != 0 {
+			t.Errorf("kubectl devinfo %s: %s", strings.Join(args, " "), stderr)
+		}
+	}
+}
+
 // The author of a pod controls its annotations, and a node may be another's.
 func TestTextsFromOutsideDoNotReachTerminalRaw(t *testing.T) {
 	const evil = difftest.Unprintable

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -175,6 +176,32 @@ func Block(t testing.TB, path, language, text string) string {
 		t.Fatalf("%s has no code block %s with %q", path, language, text)
 	}
 	return blocks[n]
+}
+
+// Commands returns the arguments of each call of a program in the code of pages, without those after "--". It ends the
+// test if there are few.
+func Commands(t testing.TB, program string, paths ...string) (commands [][]string) {
+	t.Helper()
+	call := regexp.MustCompile("(?:^|[ |;(/])" + program + `((?: [^\s|;&)#]+)*)`)
+	for _, page := range Pages(t, paths...) {
+		for n, part := range strings.Split(page, "```") {
+			lines := strings.Split(part, "\n")
+			if n%2 == 0 {
+				lines = regexp.MustCompile("`[^`]+`").FindAllString(part, -1)
+			}
+			for _, line := range lines {
+				line, _, _ = strings.Cut(strings.Join(strings.Fields(strings.Trim(line, "`")), " "), " #")
+				for _, found := range call.FindAllStringSubmatch(line, -1) {
+					own, _, _ := strings.Cut(found[1], " -- ")
+					commands = append(commands, strings.Fields(own))
+				}
+			}
+		}
+	}
+	if len(commands) < 10 {
+		t.Fatalf("the pages call %s %d times", program, len(commands))
+	}
+	return commands
 }
 
 // Holds fails the test unless the directory contains exactly these names.
