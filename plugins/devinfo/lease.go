@@ -3,8 +3,10 @@ package devinfo
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
@@ -17,8 +19,8 @@ import (
 // are exclusive, unless other interfaces use the device too, or may do so and no deviceID names it.
 //
 // A device that is only described gets no lease, but it is an error if another pod has the device. It is only described
-// if its interface is not in the pod, this ADD has run no plugin that may use it, and the container gets none of its device
-// nodes.
+// if its interface is not in the pod, this ADD has run no plugin that may use it, the container gets none of its device
+// nodes, and it is not a device without an interface that a deviceID names: another plugin may give that to the container.
 func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
 	list, err := cleanup.LeasesOf(r.c.Finder.Sys, r.c.Config.DeviceIDs, device, info)
 	if err != nil || len(list) == 0 {
@@ -27,13 +29,31 @@ func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, grant
 	if granted.IOMMUGroup != "" {
 		list = journal.MergeLeases(list, journal.DeviceLease{ID: sysfs.ID("iommu", granted.IOMMUGroup), Mode: journal.Exclusive})
 	}
-	if device.IsInterface || device.Shared && device.InNetns || len(r.c.Config.Delegates) > 0 || len(granted.Nodes) > 0 {
-		return list, nil
+	bare, err := r.bare(info)
+	if err != nil || bare || device.IsInterface || device.Shared && device.InNetns || len(r.c.Config.Delegates) > 0 || len(granted.Nodes) > 0 {
+		return list, err
 	}
 	for n := range list {
 		list[n].Mode = journal.Shared
 	}
 	return nil, r.c.heldError(r.c.Journal.Free(&journal.Entry{Key: r.c.Key, Netns: r.c.Args.Netns, Pod: r.c.Attachment.Pod().String(), Leases: list}))
+}
+
+// bare reports whether a deviceID names a device that a program uses by its device node only: a function on vfio-pci or
+// another driver of its kind, or a vhost-vdpa device.
+func (r request) bare(info *devinfo.Info) (bool, error) {
+	texts := info.Texts()
+	address, err := pci.Parse(texts["pci-address"])
+	switch {
+	case len(r.c.Config.DeviceIDs) == 0:
+		return false, nil
+	case info != nil && info.Type == devinfo.TypeVDPA:
+		return texts["driver"] == "vhost", nil
+	case err != nil:
+		return false, nil
+	}
+	fn, _, err := r.c.Finder.Sys.PCI(address)
+	return strings.Contains(fn.Driver, "vfio") || strings.Contains(fn.Driver, "uio"), err
 }
 
 // heldError adds the pod that asked for the device, and the remedy, to the error of a refused lease.
