@@ -3,7 +3,6 @@ package faults_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -23,9 +22,11 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// helpers are programs that the test binary is under other names: parts of devinfo-agent, which otherwise runs until it
-// is stopped. Each prints its result and returns an exit code.
-var helpers = map[string]func() error{"create-container": createContainer, "agent-round": agentRound}
+// helpers are programs that the test binary is under other names: parts of the agents, which otherwise run until they
+// are stopped. Each prints its result.
+var helpers = map[string]func() error{
+	"create-container": createContainer, "agent-round": agentRound, "refresh": refresh, "driver-publish": driverPublish, "driver-prepare": driverPrepare,
+}
 
 const stageDir = "/run/stage"
 
@@ -38,18 +39,26 @@ func (noMetrics) Withheld(inject.Withheld)                              {}
 func (noMetrics) Disagrees(inject.Disagreement)                         {}
 func (noMetrics) Staged(int)                                            {}
 
-// createContainer prints what the agent gives a container of the pod of others, or why it refuses the container.
-func createContainer() error {
+// injector returns the part of the agent that gives containers their device information.
+func injector(metrics inject.Metrics) (*inject.Plugin, error) {
 	boot, err := journal.BootID()
 	sys, sysErr := sysfs.Open(sysDir)
 	if err = cmp.Or(err, sysErr); err != nil {
-		return err
+		return nil, err
 	}
 	kernel := link.NewKernel(sys.Files())
-	p := inject.New(inject.Config{
-		StageDir: stageDir, Node: settings, BootID: boot, MissingInfo: inject.Allow, Metrics: noMetrics{},
+	return inject.New(inject.Config{
+		StageDir: stageDir, Node: settings, BootID: boot, MissingInfo: inject.Allow, Metrics: metrics, Socket: "/run/nri.sock", Index: "60", Connected: func(bool) {}, Interval: time.Hour,
 		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	}), nil
+}
+
+// createContainer prints what the agent gives a container of the pod of others, or why it refuses the container.
+func createContainer() error {
+	p, err := injector(noMetrics{})
+	if err != nil {
+		return err
+	}
 	pod := &api.PodSandbox{
 		Id: others.container, Uid: others.uid, Name: "web", Namespace: "shop",
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: others.netns}}},
@@ -58,9 +67,41 @@ func createContainer() error {
 	if err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(got, "", " ")
-	fmt.Printf("%s\n", text)
-	return err
+	return print(got)
+}
+
+// refreshed is closed after a refresh.
+type refreshed struct {
+	noMetrics
+	done chan int
+}
+
+func (r refreshed) Staged(n int) {
+	select {
+	case r.done <- n:
+	default:
+	}
+}
+
+// refresh compares the copies that containers see with the journal once, after the runtime has named its sandboxes.
+func refresh() error {
+	r := refreshed{done: make(chan int, 1)}
+	p, err := injector(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	select {
+	case n := <-r.done:
+		fmt.Println("staged", n)
+		cancel()
+		return <-ended
+	case err := <-ended:
+		cancel()
+		return err
+	}
 }
 
 // agentRound lets each component of the agent run once, and prints its health.

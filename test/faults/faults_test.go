@@ -75,32 +75,35 @@ func buildPrograms(t *testing.T) {
 
 func TestFailedReadIsNotAnEmptyAnswer(t *testing.T) {
 	buildPrograms(t)
-	linktest.Run(t, func(t *testing.T) {
-		w := newWorld(t)
-		exempt := readSilences(t)
+	exempt := readSilences(t)
+	t.Run("scenarios", func(t *testing.T) {
 		for _, s := range scenarios {
-			if of, _, found := strings.Cut(os.Getenv(extent), ":"); found && of != "" && of != s.name {
+			if of, _, found := strings.Cut(os.Getenv(extent), ":"); found && of != s.name {
 				continue
 			}
 			t.Run(s.name, func(t *testing.T) {
-				w.t = t
-				found, tried := map[string][]string{}, 0
-				all := slices.DeleteFunc(w.trials(s), exempt.has)
-				for _, tr := range pick(all) {
-					tried++
-					for _, problem := range w.try(tr) {
-						found[problem] = append(found[problem], tr.String())
-					}
-				}
-				for _, problem := range slices.Sorted(maps.Keys(found)) {
-					where := found[problem]
-					t.Errorf("%s\n\tafter %d faults:\n\t\t%s", problem, len(where), strings.Join(where[:min(len(where), 12)], "\n\t\t"))
-				}
-				t.Logf("%s: %d trials of %d", s.name, tried, len(all))
+				t.Parallel()
+				linktest.RunAlone(t, func(t *testing.T) { newWorld(t).tryAll(s, exempt) })
 			})
 		}
-		exempt.unused(t)
 	})
+	exempt.unused(t)
+}
+
+func (w *world) tryAll(s scenario, exempt *silences) {
+	found, tried := map[string][]string{}, 0
+	all := slices.DeleteFunc(w.trials(s), exempt.has)
+	for _, tr := range pick(all) {
+		tried++
+		for _, problem := range w.try(tr) {
+			found[problem] = append(found[problem], tr.String())
+		}
+	}
+	for _, problem := range slices.Sorted(maps.Keys(found)) {
+		where := found[problem]
+		w.t.Errorf("%s\n\tafter %d faults:\n\t\t%s", problem, len(where), strings.Join(where[:min(len(where), 12)], "\n\t\t"))
+	}
+	w.t.Logf("%s: %d trials of %d", s.name, tried, len(all))
 }
 
 // A trial is a scenario with one fault.
@@ -154,7 +157,8 @@ var faultsOf = map[string][]fault{
 // numbers is a part of a path that differs between similar things.
 var numbers = regexp.MustCompile(`[0-9a-f]*[0-9][0-9a-f]*`)
 
-// similar is the number of trials of reads that differ only in the numbers in their paths.
+// similar is the number of reads that are tried of those that differ only in the numbers in their paths. The second and
+// later ones have only the most common error.
 const similar = 2
 
 // trials returns the trials of a scenario.
@@ -167,8 +171,8 @@ func (w *world) trials(s scenario) (list []trial) {
 		nth[name]++
 		kind := numbers.ReplaceAllString(name, "N")
 		kinds[kind]++
-		for _, f := range faultsOf[c.Name] {
-			if tr := (trial{s, c, nth[name], f, clean}); kinds[kind] <= similar || tr.always() {
+		for n, f := range faultsOf[c.Name] {
+			if tr := (trial{s, c, nth[name], f, clean}); kinds[kind] == 1 || n == 0 && kinds[kind] <= similar || tr.always() {
 				list = append(list, tr)
 			}
 		}
@@ -278,37 +282,40 @@ func difference(want, got string) string {
 // silences are patterns of trials that need not be right, with their reasons.
 type silences struct {
 	patterns []*regexp.Regexp
-	used     []bool
+	used     string // directory with an entry for each pattern that matches a trial, for the processes of all scenarios
 }
+
+const usedKey = "DEVINFO_FAULTS_USED"
 
 // readSilences reads testdata/silences.txt: a pattern a line, each below a comment with its reason.
 func readSilences(t *testing.T) *silences {
 	t.Helper()
-	var s silences
+	s := silences{used: os.Getenv(usedKey)}
+	if s.used == "" {
+		s.used = t.TempDir()
+		t.Setenv(usedKey, s.used)
+	}
 	for line := range strings.Lines(difftest.Read(t, "testdata/silences.txt")) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			s.patterns = append(s.patterns, regexp.MustCompile(line))
 		}
 	}
-	s.used = make([]bool, len(s.patterns))
 	return &s
 }
 
 func (s *silences) has(tr trial) bool {
-	for n, p := range s.patterns {
-		if p.MatchString(tr.String()) {
-			s.used[n] = true
-			return true
-		}
+	n := slices.IndexFunc(s.patterns, func(p *regexp.Regexp) bool { return p.MatchString(tr.String()) })
+	if n >= 0 {
+		_ = os.Mkdir(filepath.Join(s.used, fmt.Sprint(n)), 0o700) // exists if it is used twice
 	}
-	return false
+	return n >= 0
 }
 
 // unused fails the test for each pattern that matches nothing, if every trial ran.
 func (s *silences) unused(t *testing.T) {
 	t.Helper()
 	for n, p := range s.patterns {
-		if !s.used[n] && os.Getenv(extent) == "all" {
+		if _, err := os.Stat(filepath.Join(s.used, fmt.Sprint(n))); err != nil && os.Getenv(extent) == "all" {
 			t.Errorf("testdata/silences.txt: nothing matches %s", p)
 		}
 	}

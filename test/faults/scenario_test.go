@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // A scenario is a command on the node.
@@ -40,6 +42,36 @@ func misnamed(w *world) {
 	}
 }
 
+// injected starts a container of others, then changes what it should see.
+func injected(w *world) {
+	w.t.Helper()
+	if got := w.execute(w.tool("create-container"), nil); got.exit != 0 {
+		w.t.Fatal(got.stderr)
+	}
+	w.must("ADD", attachment{others.container, "net2", others.netns, others.uid}, vf)
+}
+
+// refused gives the node settings that every program refuses.
+func refused(w *world) {
+	w.t.Helper()
+	difftest.Write(w.t, nodeFile, `{"stateDir": "relative"}`, 0o644)
+	difftest.Write(w.t, "/run/agent/lock", "", 0o600)
+}
+
+// collected frees the device of the ended pod.
+func collected(w *world) {
+	w.t.Helper()
+	if got := w.execute(ctl("gc", "--yes").command(w), nil); got.exit != 0 {
+		w.t.Fatal(got.stdout, got.stderr)
+	}
+}
+
+func uninstall(flags ...string) func(*world) *exec.Cmd {
+	return func(w *world) *exec.Cmd {
+		return w.tool("devinfo-agent", append(flags, "--uninstall", "--cni-bin-dir="+cniDir, "--node-config="+nodeFile, "--run-dir=/run/agent", "--nri-socket=/run/nri.sock")...)
+	}
+}
+
 var scenarios = slices.Concat([]scenario{
 	settled(plugin("ADD", nil, nil)),
 	settled(plugin("DEL", added, nil)),
@@ -55,12 +87,14 @@ var scenarios = slices.Concat([]scenario{
 	{name: "devinfo STATUS", command: func(w *world) *exec.Cmd { return w.call("STATUS", attachment{}, others.conf(othersVF)) }},
 	settled(ctl("gc", "--yes")),
 	settled(ctl("gc", "--claim", "uid-gone", "--yes")),
-	settled(scenario{name: "devinfo-agent --uninstall", command: func(w *world) *exec.Cmd {
-		return w.tool("devinfo-agent", "--uninstall", "--force", "--cni-bin-dir="+cniDir, "--node-config="+nodeFile, "--run-dir=/run/agent", "--nri-socket=/run/nri.sock")
-	}}),
+	settled(scenario{name: "devinfo-agent --uninstall", command: uninstall("--force")}),
 	settled(scenario{name: "devinfo-agent, create-container", command: func(w *world) *exec.Cmd { return w.tool("create-container") }}),
 	settled(scenario{name: "devinfo-agent, another's file", before: misnamed, command: func(w *world) *exec.Cmd { return w.tool("create-container") }}),
+	settled(scenario{name: "devinfo-agent, refresh", before: injected, command: func(w *world) *exec.Cmd { return w.tool("refresh") }}),
+	{name: "devinfo-agent --uninstall, refused settings", before: refused, command: uninstall()},
 	settled(scenario{name: "devinfo-agent, agent-round", command: func(w *world) *exec.Cmd { return w.tool("agent-round") }}),
+	settled(scenario{name: "cni-dra-driver, publish", command: func(w *world) *exec.Cmd { return w.tool("driver-publish") }}),
+	settled(scenario{name: "cni-dra-driver, prepare", before: collected, command: func(w *world) *exec.Cmd { return w.tool("driver-prepare") }}),
 }, reading)
 
 var reading = []scenario{

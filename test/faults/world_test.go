@@ -29,14 +29,15 @@ import (
 
 // Paths of the node.
 const (
-	infoDir  = "/run/info"
-	cdiDir   = "/run/cdi"
-	stateDir = "/run/state"
-	claimDir = "/run/plugins/driver/state"
-	cniDir   = "/run/bin"
-	nodeFile = "/run/node.json"
-	sysDir   = "/run/sys"
-	sriovDir = journal.SRIOVLocks
+	infoDir   = "/run/info"
+	cdiDir    = "/run/cdi"
+	stateDir  = "/run/state"
+	claimDir  = "/run/plugins/driver/state"
+	cniDir    = "/run/bin"
+	nodeFile  = "/run/node.json"
+	sysDir    = "/run/sys"
+	driverDir = "/run/dra"
+	sriovDir  = journal.SRIOVLocks
 )
 
 // VFs of the captured host.
@@ -111,7 +112,7 @@ func (w *world) directories() {
 	t := w.t
 	t.Helper()
 	difftest.Must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-	for _, dir := range []string{infoDir, cdiDir, stateDir, claimDir, cniDir, sriovDir, stageDir} {
+	for _, dir := range []string{infoDir, cdiDir, stateDir, claimDir, cniDir, sriovDir, stageDir, driverDir + "/netns", driverDir + "/bin", "/run/agent"} {
 		difftest.Must(t, os.MkdirAll(dir, 0o755))
 	}
 	undertest.Sys(t, "igb-sriov", sysDir)
@@ -119,6 +120,7 @@ func (w *world) directories() {
 	difftest.Must(t, err, os.WriteFile(nodeFile, settings, 0o644))
 	self, err := os.Executable()
 	difftest.Must(t, err)
+	difftest.Must(t, os.Symlink(self, driverDir+"/bin/fake"))
 	for name := range helpers {
 		difftest.Must(t, os.Symlink(self, filepath.Join(cniDir, name)))
 	}
@@ -244,7 +246,7 @@ func (w *world) clean(s scenario) answer {
 		two[n].after = take(w.t)
 		w.base.restore(w.t, two[n].after)
 	}
-	if two[0].stdout != two[1].stdout || two[0].exit != two[1].exit || two[0].exit < 0 || two[0].exit > 1 {
+	if two[0].stdout != two[1].stdout || two[0].exit != two[1].exit || two[0].exit < 0 || two[0].exit > 1 || s.settles && two[0].exit != 0 {
 		w.t.Fatalf("%s: exit codes %d and %d, outputs\n%s\n%s\n%s", s.name, two[0].exit, two[1].exit, two[0].stdout, two[1].stdout, two[1].stderr)
 	}
 	return two[1]
@@ -302,7 +304,7 @@ func take(t *testing.T) snapshot {
 			switch {
 			case err != nil:
 				return err
-			case path == sysDir || path == "/run/netns" || path == cniDir:
+			case path == sysDir || path == "/run/netns" || path == cniDir || path == driverDir:
 				return filepath.SkipDir
 			case d.IsDir():
 				s[path+"/"] = ""

@@ -38,13 +38,29 @@ const (
 // has DEVINFO_NETNS=must. With -short it is skipped.
 func Run(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
+	run(t, setUp, 0, f)
+}
+
+// RunAlone is like [Run], but the test has its own PID namespace and /proc too, where it sees no other processes.
+func RunAlone(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	run(t, func() error {
+		if err := setUp(); err != nil {
+			return err
+		}
+		return unix.Mount("proc", "/proc", "proc", 0, "")
+	}, unix.CLONE_NEWPID, f)
+}
+
+func run(t *testing.T, setUp func() error, more uintptr, f func(t *testing.T)) {
+	t.Helper()
 	if testing.Short() { // the child runs without -short
 		t.Skip("-short: the test needs its own namespaces")
 	}
 	switch os.Getenv(child) {
 	case t.Name():
 	case "":
-		runChild(t)
+		runChild(t, more)
 		return
 	default: // its child would run the test around it, which would start the next child
 		t.Fatalf("%s is in its own namespaces, and runs %s: Run cannot be nested", os.Getenv(child), t.Name())
@@ -81,7 +97,7 @@ func unavailable(t *testing.T, err error) {
 	t.Fatalf("no namespaces: %v", err)
 }
 
-func runChild(t *testing.T) {
+func runChild(t *testing.T, more uintptr) {
 	t.Helper()
 	// The kernel sends the death signal when the thread that started the child ends.
 	runtime.LockOSThread()
@@ -92,7 +108,7 @@ func runChild(t *testing.T) {
 	}
 	cmd.Env = append(os.Environ(), child+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS,
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | more,
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	if uid := os.Geteuid(); uid != 0 {
