@@ -15,7 +15,9 @@
 //
 //	TestDriverAsProcess              cni-dra-driver as a process of the node: all scenarios
 //	TestDriverAsDaemonSet            installed with kustomize: scenarios that depend on the installation
-//	    main, agent; network, promises, sandbox
+//	    main, agent; network, promises, sandbox, slow, metadata
+//	TestDriverWithoutMetadata        cni-dra-driver with device metadata switched off
+//	    metadata
 //	TestDriverOffersCapturedDevices  offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; migration
 //	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/kustomize.md
@@ -28,6 +30,8 @@
 //	    defaultnetwork
 //	TestPodsStartWithinLimits        times of pods with and without our programs: make bench BENCH=pods
 //	    podstart
+//	TestPodsOverSlowNetworks         the same with networks of 0.2, 1 and 3 s
+//	    slow
 //
 // All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and
 // commands in the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node.

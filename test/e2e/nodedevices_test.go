@@ -30,6 +30,7 @@ func TestDriverOffersCapturedDevices(t *testing.T) {
 		{"4", byClaims},
 		{"5WithMultus4.2", olderMultus},
 		{"5", forNewerMultus},
+		{"SeveralDevices", severalDevices},
 	})
 }
 

@@ -224,6 +224,16 @@ func (s *space) printed(pod, container string) (*view, error) {
 	return v, nil
 }
 
+// prints waits until a container of a pod has printed its view, and returns it.
+func (s *space) prints(pod, container string) (v *view) {
+	s.Helper()
+	eventually(s.T, 3*time.Minute, func() (err error) {
+		v, err = s.printed(pod, container)
+		return err
+	})
+	return v
+}
+
 func (s *space) get(pod string) *corev1.Pod {
 	s.Helper()
 	p, err := cluster.client.CoreV1().Pods(s.name).Get(s.ctx, pod, metav1.GetOptions{})

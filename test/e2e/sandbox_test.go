@@ -12,12 +12,22 @@ import (
 )
 
 // sandbox returns the ID of the only sandbox that runs in the space.
-func (s *space) sandbox() (string, error) {
-	out, err := tryOnNode("", "crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name)
+func (s *space) sandbox() (string, error) { return s.readySandbox() }
+
+func (s *space) readySandbox(filter ...string) (string, error) {
+	out, err := tryOnNode("", append([]string{"crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name}, filter...)...)
 	if ids := strings.Fields(out); err == nil && len(ids) != 1 {
 		err = fmt.Errorf("ready sandboxes: %v", ids)
 	}
 	return out, err
+}
+
+// sandboxOf returns the ID of the only sandbox of a pod that runs.
+func (s *space) sandboxOf(pod string) string {
+	s.Helper()
+	id, err := s.readySandbox("--name", "^"+pod+"$")
+	must(s.T, err)
+	return id
 }
 
 func (s *space) mustSandbox() string {
