@@ -1,7 +1,8 @@
 // Mutate changes one expression or statement of a package at a time, and runs the package's tests. A mutant that no test
 // notices shows a line whose behaviour is not tested, or does not matter.
 //
-//	go run ./test/mutate -seed 1 -n 20 ./pkg/core/journal ./pkg/ctl/node
+//	go run ./test/mutate -seed 1 -n 20 ./pkg/core/journal ./devinfo
+//	go run ./test/mutate -with ./cmd/devinfoctl ./pkg/ctl/node
 //
 // It changes no file: go test reads the mutant through -overlay. The last line is the score. A mutant that does not
 // compile does not count; one that makes a test hang is noticed.
@@ -39,14 +40,22 @@ func main() {
 	seed := flag.Uint64("seed", 1, "`number` that selects the mutants")
 	n := flag.Int("n", 20, "`number` of mutants of each package")
 	short := flag.Bool("short", true, "run the tests with -short")
+	with := flag.String("with", "", "`package` whose tests run too")
 	flag.Parse()
-	if err := run(*seed, *n, *short, flag.Args()); err != nil {
+	if err := run(*seed, *n, *short, *with, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(seed uint64, n int, short bool, packages []string) error {
+func run(seed uint64, n int, short bool, with string, packages []string) error {
+	if with != "" {
+		path, err := filepath.Abs(with)
+		if err != nil {
+			return err
+		}
+		with = path
+	}
 	dir, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
 		return err
@@ -65,7 +74,7 @@ func run(seed uint64, n int, short bool, packages []string) error {
 			if tried == n {
 				break
 			}
-			noticed, compiles, err := m.try(dir, short)
+			noticed, compiles, err := m.try(dir, short, with)
 			if err != nil {
 				return err
 			}
@@ -137,8 +146,8 @@ func mutate(node ast.Node, add func(from, to token.Pos, text, what string)) {
 	}
 }
 
-// try runs the tests of the package with the mutant.
-func (m mutant) try(dir string, short bool) (noticed, compiles bool, err error) {
+// try runs the tests of the package with the mutant, and those of the package with.
+func (m mutant) try(dir string, short bool, with string) (noticed, compiles bool, err error) {
 	text, err := os.ReadFile(m.file)
 	if err != nil {
 		return false, false, err
@@ -150,10 +159,17 @@ func (m mutant) try(dir string, short bool) (noticed, compiles bool, err error) 
 	if err != nil {
 		return false, false, err
 	}
-	of := "./" + filepath.Clean(m.dir)
-	if exec.Command("go", "build", "-overlay", overlay, of).Run() != nil {
+	build := exec.Command("go", "build", "-o", os.DevNull, "-overlay", overlay, ".")
+	build.Dir = m.dir // may be in another module than the working directory
+	if build.Run() != nil {
 		return false, false, nil
 	}
-	cmd := exec.Command("go", "test", "-overlay", overlay, "-vet=off", "-timeout=2m", fmt.Sprint("-short=", short), of)
-	return cmd.Run() != nil, true, nil
+	for _, of := range []string{m.dir, with} {
+		if of != "" && !noticed {
+			cmd := exec.Command("go", "test", "-overlay", overlay, "-vet=off", "-timeout=2m", fmt.Sprint("-short=", short), ".")
+			cmd.Dir = of
+			noticed = cmd.Run() != nil
+		}
+	}
+	return noticed, true, nil
 }
