@@ -18,6 +18,9 @@ func (c *Call) check() error {
 	if c.itself() {
 		return nil
 	}
+	if err := ownNetns(c.Args); err != nil { // delegates would check the host's interfaces
+		return err
+	}
 	name, err := c.infoFileName()
 	if err != nil {
 		return err

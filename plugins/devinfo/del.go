@@ -66,31 +66,3 @@ func (c *Call) addNamed(r *cleanup.Removal) error {
 	named := c.cleaner().Removal(&journal.Entry{Key: c.Key, Dir: c.Node.DeviceInfoDir, File: name})
 	return c.Journal.Alone(named.RemoveFile)
 }
-
-// reconstruct fills in a missing or corrupt entry as ADD would have written it.
-func (c *Call) reconstruct(e *journal.Entry) {
-	able := *c.Config
-	able.Delegates = nil
-	delegates := c.Config.Delegates
-	if err := c.refusal(); err != nil && len(delegates) > 0 { // so they have not run
-		c.Log.Warn("not running the delegates' DEL", "error", err)
-		delegates = nil
-	}
-	for n, delegate := range delegates { // ADD refuses delegates that cannot run, so they have not run
-		if err := c.runnable(n); err != nil {
-			c.Log.Warn("not running a delegate's DEL", "error", err)
-		} else {
-			able.Delegates = append(able.Delegates, delegate)
-		}
-	}
-	e.Delegates, e.CapabilityArgs = able.DelegateConfigs(), c.capabilityArgs()
-	_, spec, err := c.wantedSpec()
-	if err != nil {
-		c.Log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
-	}
-	if e.CDI.File == "" {
-		e.CDI = spec
-	}
-	e.Pod, e.Requested.DeviceIDs = cmp.Or(e.Pod, c.Attachment.Pod().String()), c.Config.DeviceIDs
-	e.CNIVersion, e.Args, e.Result = c.Config.CNIVersion, c.Args.CNIArgs, c.Config.PrevResult
-}

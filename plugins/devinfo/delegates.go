@@ -3,7 +3,6 @@ package devinfo
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/failure"
@@ -123,15 +122,4 @@ func (r request) reread(written *devinfo.Info) (infoFile, error) {
 		f.external, f.own, f.original = now, nil, text
 	}
 	return f, err
-}
-
-// capabilityArgs returns the runtimeConfig for the delegates, with the path of an automatic device-info file.
-func (c *Call) capabilityArgs() map[string]json.RawMessage {
-	if c.Attachment.Path == "" || c.Attachment.Path == c.Config.InfoFile {
-		return c.Config.Runtime
-	}
-	all := map[string]json.RawMessage{}
-	maps.Copy(all, c.Config.Runtime)
-	all["CNIDeviceInfoFile"], _ = json.Marshal(c.Attachment.Path) // a string always encodes
-	return all
 }

@@ -3,11 +3,9 @@ package devinfo
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
@@ -54,29 +52,6 @@ func (c *Call) read(done *undo) (r request, err error) {
 		return r, err
 	}
 	return r, r.refuse()
-}
-
-// delegatesProblem returns why the delegates cannot run, or nil.
-func (c *Call) delegatesProblem() error {
-	if c.itself() {
-		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
-	}
-	for n := range c.Config.Delegates {
-		if err := c.runnable(n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *Call) runnable(n int) error {
-	if problem := c.Config.DelegateProblem(n); problem != nil {
-		return problem
-	}
-	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {
-		return failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
-	}
-	return nil
 }
 
 // refuse returns an error if neither the file nor the configuration leads to a device, if they have different types, or if
@@ -140,7 +115,7 @@ func (c *Call) prevResult() (*result.Result, error) {
 //
 //   - If it is live and has no delegates, takeOver returns its entry, locked, which this ADD replaces.
 //   - If it was killed while its delegates ran, belongs to an earlier boot, has lost its network namespace, or has
-//     a corrupt entry, it is cleaned up.
+//     a corrupt entry, it is cleaned up as by DEL.
 //   - If its delegates have created a pod's network, takeOver fails.
 //
 // takeOver returns the content that the former ADD wrote to the device-info file of this name. It returns nil if another
@@ -151,9 +126,14 @@ func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, written *dev
 		return nil, nil, err
 	}
 	done.entry = former
+	if corrupt { // only the leases and this configuration show what to clean up
+		former.Netns = c.Args.Netns
+		c.reconstruct(former)
+		former.Result = nil // prevResult is the input of ADD
+	}
 	ended, unfinished := c.cleaner().Removal(former), false
 	switch {
-	case corrupt: // only the leases show what to clean up
+	case corrupt:
 	case !former.OfBoot(c.BootID):
 		c.Log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
 		ended.Netns = "" // its path may now lead to another pod's namespace

@@ -1,0 +1,75 @@
+package devinfo
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+
+	"devinfo-cni.io/pkg/core/cniexec"
+	"devinfo-cni.io/pkg/core/failure"
+	"devinfo-cni.io/pkg/core/journal"
+)
+
+// reconstruct fills in a missing or corrupt entry as ADD would have written it.
+func (c *Call) reconstruct(e *journal.Entry) {
+	able := *c.Config
+	able.Delegates = nil
+	delegates := c.Config.Delegates
+	if err := c.refusal(); err != nil && len(delegates) > 0 { // so they have not run
+		c.Log.Warn("not running the delegates' DEL", "error", err)
+		delegates = nil
+	}
+	for n, delegate := range delegates { // ADD refuses delegates that cannot run, so they have not run
+		if err := c.runnable(n); err != nil {
+			c.Log.Warn("not running a delegate's DEL", "error", err)
+		} else {
+			able.Delegates = append(able.Delegates, delegate)
+		}
+	}
+	e.Delegates, e.CapabilityArgs = able.DelegateConfigs(), c.capabilityArgs()
+	_, spec, err := c.wantedSpec()
+	if err != nil {
+		c.Log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
+	}
+	if e.CDI.File == "" {
+		e.CDI = spec
+	}
+	e.Pod, e.Requested.DeviceIDs = cmp.Or(e.Pod, c.Attachment.Pod().String()), c.Config.DeviceIDs
+	e.CNIVersion, e.Args, e.Result = c.Config.CNIVersion, c.Args.CNIArgs, c.Config.PrevResult
+}
+
+// delegatesProblem returns why the delegates cannot run, or nil.
+func (c *Call) delegatesProblem() error {
+	if c.itself() {
+		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
+	}
+	for n := range c.Config.Delegates {
+		if err := c.runnable(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Call) runnable(n int) error {
+	if problem := c.Config.DelegateProblem(n); problem != nil {
+		return problem
+	}
+	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {
+		return failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
+	}
+	return nil
+}
+
+// capabilityArgs returns the runtimeConfig for the delegates, with the path of an automatic device-info file.
+func (c *Call) capabilityArgs() map[string]json.RawMessage {
+	if c.Attachment.Path == "" || c.Attachment.Path == c.Config.InfoFile {
+		return c.Config.Runtime
+	}
+	all := map[string]json.RawMessage{}
+	maps.Copy(all, c.Config.Runtime)
+	all["CNIDeviceInfoFile"], _ = json.Marshal(c.Attachment.Path) // a string always encodes
+	return all
+}
