@@ -55,7 +55,7 @@ func eachItsOwn(t *testing.T, _ *agent) {
 // severalDevices checks the metadata of a request for two devices.
 func severalDevices(t *testing.T, _ *agent) {
 	s := begin(t)
-	class := s.classWhere(ours("kind", "vf"), opaque("lan{index}", s.macvlan("10.11.65.0/24")))
+	class := s.classWhere(ours("kind", "vf"), opaque("lan{index}", s.on("10.11.65.0/24", map[string]any{"type": "sriov"})))
 	both := request("both", class)
 	both.Exactly.Count = 2
 	s.pod("a", s.template(requests(both)))
