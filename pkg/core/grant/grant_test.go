@@ -298,3 +298,42 @@ func TestNodeHasTypeAndNumbers(t *testing.T) {
 	_, err := read(filepath.Join(dir, "vfio"))
 	difftest.Is(t, err, fs.ErrNotExist)
 }
+
+// A read that fails is an error, or changes nothing.
+func TestFailedReadIsAnError(t *testing.T) {
+	for _, c := range []struct {
+		host  string
+		info  *devinfo.Info
+		found *discovery.Device
+		allow []string
+	}{
+		{"mlx5-legacy", function("0000:3b:00.3"), own, nil},
+		{"mlx5-legacy", function("0000:3b:00.3"), other, []string{"0000:3b:00.0"}},
+		{"igb-sriov", function("0000:01:10.6"), own, nil},
+		{"mlx5-vdpa", &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa1", Driver: "vhost"}}, own, nil},
+	} {
+		try := func(nth int) (text string, err error, failed string) {
+			g := on(t, c.host, c.allow...)
+			g.Sys = sysfs.New(capturetest.Tree{FS: capturetest.Load(t, c.host).Sys(), BeforeCall: func(name string) error {
+				if nth--; nth == 0 {
+					failed = name
+					return syscall.EIO
+				}
+				return nil
+			}})
+			got, err := g.For(c.found, c.info)
+			return show(got), err, failed
+		}
+		want, err, _ := try(0)
+		difftest.Must(t, err)
+		for nth := 1; ; nth++ {
+			got, err, failed := try(nth)
+			if failed == "" {
+				break
+			}
+			if err == nil && got != want || err != nil && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: reading %s fails: %v\n%s", c.host, failed, err, got)
+			}
+		}
+	}
+}

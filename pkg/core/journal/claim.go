@@ -86,7 +86,10 @@ func (j *Journal) Hold(c *Claim) error {
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
 		}
-		former, _ := j.claims.Read(c.FileName()) // nil = none, or not a regular file
+		former, err := j.claims.Read(c.FileName()) // nil = none, or not a regular file
+		if err != nil && before != nil {
+			return err // the record could not be restored after a failure
+		}
 		by, _ := c.holderLinks()
 		stale, err := j.allowed(by)
 		if err == nil {
