@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"sync"
 
@@ -100,7 +101,10 @@ func (e Eswitch) switchID(pf string, most int) (interfaces int, id string, err e
 	if !ok {
 		return 0, "", fmt.Errorf("%s: not a directory", net)
 	}
-	entries, _ := list.ReadDir(most) // an empty directory returns io.EOF
+	entries, unlisted := list.ReadDir(most)
+	if unlisted != nil && unlisted != io.EOF { // io.EOF = the directory is empty
+		return 0, "", unlisted
+	}
 	for _, entry := range entries {
 		if id, err = e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
 			break
