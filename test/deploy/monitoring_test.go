@@ -42,11 +42,8 @@ type dashboard struct {
 }
 
 type panel struct {
-	ID          int
-	Type, Title string
-	GridPos     struct{ X, Y, W, H int }
-	FieldConfig struct{ Defaults struct{ Unit string } }
-	Targets     []struct{ Expr, LegendFormat string }
+	Title   string
+	Targets []struct{ Expr, LegendFormat string }
 }
 
 // placeholder is a label in the format of a legend.
@@ -173,15 +170,6 @@ func TestEachAlertNamesInstance(t *testing.T) {
 	}
 }
 
-// The alert would never stop on nodes without NRI.
-func TestComponentAlertNamesValueThatDisablesInjection(t *testing.T) {
-	for _, r := range rules(t) {
-		if r.Alert == "DevinfoAgentComponentUnhealthy" && !strings.Contains(r.Annotations["description"], "agent.inject=false") {
-			t.Errorf("%s: %s", r.Alert, r.Annotations["description"])
-		}
-	}
-}
-
 // Only the operator knows the address.
 func TestRunbookURLIsConfigurable(t *testing.T) {
 	made := template(t, "devinfo", `{metrics: {prometheusRule: {enabled: true, runbooks: "https://wiki.example.com/devinfo"}}}`)
@@ -190,25 +178,6 @@ func TestRunbookURLIsConfigurable(t *testing.T) {
 	urls := regexp.MustCompile(`runbook_url: https://wiki\.example\.com/devinfo#[a-z]`).FindAll(text, -1)
 	if len(urls) != len(rules(t)) || strings.Contains(string(text), "runbook: ") {
 		t.Errorf("%d of %d alerts have the address:\n%s", len(urls), len(rules(t)), text)
-	}
-}
-
-func TestDashboardPanelsDoNotOverlap(t *testing.T) {
-	type cell struct{ x, y int }
-	taken, ids := map[cell]string{}, map[int]bool{}
-	for _, p := range grafana(t).Panels {
-		if ids[p.ID] {
-			t.Errorf("%s: its id is another's", p.Title)
-		}
-		ids[p.ID] = true
-		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
-			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				if other := taken[cell{x, y}]; other != "" || x >= 24 {
-					t.Fatalf("%s is over %q, or too wide", p.Title, other)
-				}
-				taken[cell{x, y}] = p.Title
-			}
-		}
 	}
 }
 
