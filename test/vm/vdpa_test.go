@@ -53,27 +53,6 @@ func pciIDKey(pciID string) string {
 	return `, "pciID": "` + pciID + `"`
 }
 
-// vpvdpa0 is named by its name, and by the address of its VF. It is bound to each of the two drivers.
-func TestVDPAOnVFIsFoundByNameAndAddress(t *testing.T) {
-	needs(t, "vpvdpa")
-	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
-	for _, driver := range []string{"vhost", "virtio", "vhost"} {
-		drive(t, "vdpa", "vpvdpa0", driver+"_vdpa")
-		path := ""
-		if driver == "vhost" {
-			path = node(t, "vpvdpa0")
-		} else {
-			path = virtio(t, vpvdpaNIC(t))
-		}
-		for _, id := range []string{"vpvdpa0", "0000:02:00.1"} {
-			t.Run(driver+"/"+id, func(t *testing.T) {
-				a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", id)
-				a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), vdpaVFInfo("vpvdpa0", driver, path, "0000:02:00.1", "0000:02:00.0"))
-			})
-		}
-	}
-}
-
 // vpvdpaNIC waits for the interface that virtio_vdpa creates for vpvdpa0. Its virtioN is directly below the VF, like
 // the vDPA device.
 func vpvdpaNIC(t *testing.T) string {
