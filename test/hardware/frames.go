@@ -28,7 +28,7 @@ func ownMAC(n int) net.HardwareAddr { return net.HardwareAddr{0x02, 0xde, 0x71, 
 func pairs(targets []*target) (list [][2]*target) {
 	of := map[string]*target{}
 	for _, t := range targets {
-		if t.Parent == nil || t.IfName == "" || len(t.vdpa) > 0 {
+		if t.Parent == nil || t.IfName == "" || len(t.vdpa) > 0 || t.taken {
 			continue
 		}
 		if other := of[t.Parent.PCI]; other != nil {
@@ -51,10 +51,17 @@ func (n *node) exchange(ctx context.Context, targets []*target, name string, say
 		}
 		began := time.Now()
 		r := result{Function: p[0].PCI + " " + p[1].PCI, Check: name, Outcome: passedOutcome}
-		err := errors.Join(n.stillFree(ctx, p[0]), n.stillFree(ctx, p[1]))
-		if err == nil {
-			err = n.frames(ctx, p)
+		for _, t := range p {
+			err := n.stillFree(ctx, t)
+			if t.taken = err != nil; t.taken {
+				r.Outcome, r.Why = failedOutcome, t.PCI+": "+err.Error()
+			}
 		}
+		if r.Why != "" {
+			say(r)
+			continue
+		}
+		err := n.frames(ctx, p)
 		switch {
 		case err == nil:
 			arrived[r.Function] = true
@@ -78,7 +85,7 @@ func (n *node) bringBack(p [2]*target) {
 	}
 	for _, f := range r.Functions {
 		if f.Ref.PCI == p[0].PCI || f.Ref.PCI == p[1].PCI {
-			n.asBefore(f, true)
+			n.asBefore(f)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/listing"
+	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -54,6 +55,31 @@ func TestFunctionsOfVirtualMachinesAndManagersAreRefused(t *testing.T) {
 	}
 }
 
+func TestFunctionsThatSomebodyHasAreRefused(t *testing.T) {
+	free := func(u *uses) *uses {
+		u.host.Links = []listing.Interface{{Name: "eth0v2", Index: 7}}
+		return u
+	}
+	for name, test := range map[string]struct {
+		u     *uses
+		given bool
+		want  string
+	}{
+		"free":             {&uses{leased: []string{sysfs.ID("pci", "0000:3b:00.3")}, pods: map[string]string{"0000:3b:00.3": "x"}, stacks: map[int][]stack.Upper{8: {{}}}}, false, ""},
+		"lease":            {&uses{leased: []string{sysfs.ID("pci", "0000:3b:00.2")}}, true, "devinfo has a lease of it"},
+		"lease of a vDPA":  {&uses{leased: []string{sysfs.ID("vdpa", "vdpa0")}}, true, "devinfo has a lease of it"},
+		"pod":              {&uses{pods: map[string]string{"0000:3b:00.2": "pod shop/p has it"}}, true, "pod shop/p has it"},
+		"interface on top": {&uses{stacks: map[int][]stack.Upper{7: {{}}}}, false, "is on eth0v2"},
+	} {
+		u, of := free(test.u), vf()
+		of.vdpa = []string{"vdpa0"}
+		given := first(of, u.held)
+		if why := first(of, u.held, u.onTop); (given != "") != test.given || test.want == "" && why != "" || !strings.Contains(why, test.want) {
+			t.Errorf("%s: %q, given %q; want %q", name, why, given, test.want)
+		}
+	}
+}
+
 // Each field of a function counts, so that nothing can be lost unseen.
 func TestEachDifferenceIsTold(t *testing.T) {
 	before := state{Driver: "mlx5_core", IfName: "eth0v2", MAC: "02:00:00:00:00:01", MTU: 1500, RDMA: []string{"mlx5_2"}, VDPA: []string{"vdpa0"}, Auxilary: []string{"mlx5_core.eth.2"}}
@@ -72,6 +98,29 @@ func TestEachDifferenceIsTold(t *testing.T) {
 		now := before
 		change(&now)
 		difftest.Same(t, want, strings.Join(before.unlike(now), "; "), want)
+	}
+}
+
+// A reset may lose what hangs on the function.
+func TestLostDevicesAreSeen(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"infiniband/mlx5_2", "vdpa0", "mlx5_core.eth.2"} {
+		difftest.Must(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	difftest.Must(t, os.Symlink("../../drivers/mlx5_core", dir+"/driver"))
+	before, err := readState(dir)
+	difftest.Must(t, err)
+	for _, lost := range []struct{ name, want string }{
+		{"infiniband/mlx5_2", "RDMA devices: [mlx5_2] before, now []"},
+		{"vdpa0", "vDPA devices: [vdpa0] before, now []"},
+		{"mlx5_core.eth.2", "auxiliary devices: [mlx5_core.eth.2] before, now []"},
+		{"driver", "driver: mlx5_core before, now ."},
+	} {
+		difftest.Must(t, os.Rename(filepath.Join(dir, lost.name), dir+"/away"))
+		now, err := readState(dir)
+		difftest.Must(t, err)
+		difftest.Same(t, lost.name, strings.Join(before.unlike(now), "; "), lost.want)
+		difftest.Must(t, os.Rename(dir+"/away", filepath.Join(dir, lost.name)))
 	}
 }
 

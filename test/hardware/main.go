@@ -79,7 +79,7 @@ func run(ctx context.Context, o options, in io.Reader, out io.Writer) (failed bo
 		return false, err
 	}
 	defer unlock()
-	if different, err := n.undo(out); err != nil || o.restore {
+	if different, err := n.undo(ctx, out); err != nil || o.restore {
 		return different, err
 	}
 	targets, err := n.targets(ctx, o.functions)

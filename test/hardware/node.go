@@ -146,6 +146,8 @@ type target struct {
 	*hostdev.Device
 	name    string // of package inventory
 	why     string // why it cannot be used; "" = it can
+	given   string // who has it, which is never a run of this program that was killed; "" = nobody
+	taken   bool   // somebody has begun to use it, so this program leaves it
 	product string // "82576 (igb)"
 	vdpa    []string
 }
@@ -200,7 +202,7 @@ func (n *node) look(ctx context.Context) (list []*target, err error) {
 		for _, v := range on {
 			t.vdpa = append(t.vdpa, v.Name)
 		}
-		t.why = u.why(t)
+		u.judge(t)
 		list = append(list, t)
 	}
 	return list, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,8 +73,11 @@ func (n *node) begin(targets []*target) (*record, error) {
 }
 
 // state reads what the kernel shows without package restore, so that a mistake there is seen.
-func (n *node) state(ref hostdev.Ref) (s state, err error) {
-	dir := "/sys/bus/pci/devices/" + ref.PCI
+func (n *node) state(ref hostdev.Ref) (state, error) {
+	return readState("/sys/bus/pci/devices/" + ref.PCI)
+}
+
+func readState(dir string) (s state, err error) {
 	if _, err := os.Stat(dir); err != nil {
 		return s, err
 	}
@@ -126,7 +130,7 @@ func (s state) unlike(now state) (list []string) {
 }
 
 // undo restores what a killed run has left, and reports whether a function is different from before.
-func (n *node) undo(out io.Writer) (different bool, err error) {
+func (n *node) undo(ctx context.Context, out io.Writer) (different bool, err error) {
 	r, err := n.readRecord()
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -137,10 +141,7 @@ func (n *node) undo(out io.Writer) (different bool, err error) {
 	fmt.Fprintf(out, "An earlier run has not ended. Restoring its functions.\n")
 	var wrong []string
 	for _, f := range r.Functions {
-		if r.BootID != n.bootID { // a boot has reset everything but what udev and drivers set
-			f.Before.Inode, f.State.Up = 0, false
-		}
-		left := n.asBefore(f, r.BootID == n.bootID)
+		left := n.undone(ctx, f, r.BootID == n.bootID)
 		for _, text := range left {
 			wrong = append(wrong, f.Ref.PCI+": "+text)
 			fmt.Fprintf(out, "  %s: %s\n", f.Ref.PCI, text)
@@ -153,6 +154,29 @@ func (n *node) undo(out io.Writer) (different bool, err error) {
 		return true, fmt.Errorf("not everything is as before; run devinfo-try --restore again, or restart the node; the record is %s", n.recordFile())
 	}
 	return wrong != nil, n.end()
+}
+
+// undone restores a function, unless it has a user since. A boot has undone what the run did, so that nothing is changed
+// after it; it sets interfaces up or down as it likes, and many PFs draw new MACs for their VFs.
+func (n *node) undone(ctx context.Context, f function, sameBoot bool) (different []string) {
+	if !sameBoot {
+		now, err := n.state(f.Ref)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		now.MAC, now.Up = f.State.MAC, f.State.Up
+		return f.State.unlike(now)
+	}
+	all, err := n.look(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, t := range all {
+		if t.PCI == f.Ref.PCI && t.given != "" {
+			return []string{"it is left as it is: " + t.given}
+		}
+	}
+	return n.asBefore(f)
 }
 
 func (n *node) readRecord() (r record, err error) {
@@ -185,20 +209,18 @@ var patience = func() time.Duration {
 	return time.Minute
 }()
 
-// asBefore ends the program's namespaces, restores a function if told to, and returns how it differs from before.
-func (n *node) asBefore(f function, mayChange bool) (different []string) {
+// asBefore ends the program's namespaces, restores a function, and returns how it differs from before.
+func (n *node) asBefore(f function) (different []string) {
 	removePods()
 	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
 		different = nil
-		if mayChange {
-			if err := n.removeUppers(f.Before.IfName); err != nil {
-				different = append(different, err.Error())
-			}
-			if _, err := n.custody.Restore(f.Before); err != nil {
-				different = append(different, err.Error())
-			} else if err := n.up(f.State); err != nil {
-				different = append(different, err.Error())
-			}
+		if err := n.removeUppers(f.Before.IfName); err != nil {
+			different = append(different, err.Error())
+		}
+		if _, err := n.custody.Restore(f.Before); err != nil {
+			different = append(different, err.Error())
+		} else if err := n.up(f.State); err != nil {
+			different = append(different, err.Error())
 		}
 		now, err := n.state(f.Ref)
 		if err != nil {

@@ -2,10 +2,11 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/ctl/capture"
@@ -23,7 +24,13 @@ type trial struct {
 	Results   []result
 }
 
-type tried struct{ Function, Is, Firmware string }
+type tried struct {
+	Function, Is, Driver, Firmware string
+
+	// Found is the device information that the kernel's files give, by deviceID. A test compares it with what devinfo finds in
+	// the capture.
+	Found map[string]any
+}
 
 // report writes a scrubbed capture of the node with the results. The file is a fixture: a test reads it as it is.
 func (n *node) report(path string, targets []*target, results []result) error {
@@ -32,7 +39,7 @@ func (n *node) report(path string, targets []*target, results []result) error {
 	names := map[string]bool{}
 	var products []string
 	for _, target := range targets {
-		t.Functions = append(t.Functions, tried{target.PCI, target.describe(), firmware(target)})
+		t.Functions = append(t.Functions, target.tried())
 		if !names[target.product] {
 			names[target.product] = true
 			products = append(products, target.product)
@@ -62,23 +69,37 @@ func (n *node) report(path string, targets []*target, results []result) error {
 	return file.Close()
 }
 
-// firmware returns the version that ethtool prints; "" = unknown.
-func firmware(t *target) string {
-	name := t.IfName
-	if t.Parent != nil {
-		name = t.Parent.IfName
+// tried describes a target in the report. What cannot be read is missing.
+func (t *target) tried() tried {
+	is := tried{Function: t.PCI, Is: t.describe(), Driver: t.Driver, Found: map[string]any{}}
+	driver, firmware := versions(t.IfName)
+	if driver != "" {
+		is.Driver = driver
 	}
-	if name == "" {
-		return ""
+	if is.Firmware = firmware; t.Parent != nil { // many VFs do not tell
+		_, is.Firmware = versions(t.Parent.IfName)
 	}
-	out, err := exec.Command("ethtool", "-i", name).Output()
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(out)) {
-		if version, ok := strings.CutPrefix(line, "firmware-version:"); ok {
-			return strings.TrimSpace(version)
+	for _, name := range t.vdpa {
+		if info, err := expected(t, name); err == nil {
+			is.Found[name] = info
 		}
 	}
-	return ""
+	if info, err := expected(t, ""); err == nil && t.vdpa == nil {
+		is.Found[t.PCI] = info
+	}
+	return is
+}
+
+// versions returns those of an interface's driver, "igbvf 6.12.1", and of its firmware. "" = unknown
+func versions(ifName string) (driver, firmware string) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", ""
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, ifName)
+	if err != nil {
+		return "", ""
+	}
+	return unix.ByteSliceToString(info.Driver[:]) + " " + unix.ByteSliceToString(info.Version[:]), unix.ByteSliceToString(info.Fw_version[:])
 }

@@ -63,7 +63,7 @@ func (n *node) try(ctx context.Context, targets []*target, only *regexp.Regexp, 
 	for k, t := range targets {
 		fmt.Fprintf(out, "%s  %s\n", t.PCI, t.describe())
 		for _, c := range checks {
-			if ctx.Err() == nil && !broken && only.MatchString(c.name) {
+			if ctx.Err() == nil && !broken && !t.taken && only.MatchString(c.name) {
 				say(n.one(ctx, c, t, r.Functions[k], &broken))
 			}
 		}
@@ -72,7 +72,10 @@ func (n *node) try(ctx context.Context, targets []*target, only *regexp.Regexp, 
 		n.exchange(ctx, targets, "frames between two VFs, after", say, frames)
 	}
 	for k, t := range targets {
-		if left := n.asBefore(r.Functions[k], true); left != nil {
+		if t.taken { // it was as before when somebody took it
+			continue
+		}
+		if left := n.asBefore(r.Functions[k]); left != nil {
 			broken = true
 			say(result{Function: t.PCI, Check: "as before, at the end", Outcome: failedOutcome, Why: strings.Join(left, "; "), Facts: facts(t)})
 		}
@@ -93,16 +96,17 @@ func (n *node) one(ctx context.Context, c check, t *target, f function, broken *
 		r.Outcome, r.Why = notApplicableOutcome, err.Error()
 		return r
 	}
-	err := n.stillFree(ctx, t)
-	if err == nil {
-		err = n.limited(ctx, c, t, &add)
+	if err := n.stillFree(ctx, t); err != nil {
+		t.taken, r.Outcome, r.Why = true, failedOutcome, err.Error()
+		return r
 	}
+	err := n.limited(ctx, c, t, &add)
 	if none, is := errors.AsType[notApplicable](err); is {
 		r.Outcome, r.Why, err = notApplicableOutcome, string(none), nil
 	} else if c.moves && err == nil {
 		err = n.cameBack(f)
 	}
-	if left := n.asBefore(f, true); left != nil {
+	if left := n.asBefore(f); left != nil {
 		*broken = true
 		err = errors.Join(err, fmt.Errorf("it is not as before: %s", strings.Join(left, "; ")))
 	}
@@ -138,7 +142,7 @@ func (n *node) stillFree(ctx context.Context, t *target) error {
 	for _, now := range all {
 		if now.PCI == t.PCI {
 			if now.why != "" {
-				return fmt.Errorf("somebody uses it now: %s", now.why)
+				return fmt.Errorf("somebody uses it now, so it is left as it is: %s", now.why)
 			}
 			return nil
 		}

@@ -26,7 +26,7 @@ type uses struct {
 	node   *node
 	host   inventory.Host
 	leased []string          // journal IDs
-	given  map[string]string // by PCI address: why
+	pods   map[string]string // by PCI address: why
 	stacks map[int][]stack.Upper
 	root   string // of the files of libvirt, NetworkManager and systemd; "" = /
 }
@@ -34,7 +34,7 @@ type uses struct {
 const kubelet = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err error) {
-	u = &uses{node: n, host: host, given: map[string]string{}}
+	u = &uses{node: n, host: host, pods: map[string]string{}}
 	if u.leased, err = journal.Open(n.config.StateDir, n.bootID).Leased(journal.OfDevice); err != nil {
 		return nil, fmt.Errorf("leases of devinfo: %w", err)
 	}
@@ -43,7 +43,7 @@ func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err erro
 		return nil, fmt.Errorf("locks of sriov-cni: %w", err)
 	}
 	for address, why := range locked {
-		u.given[address] = why
+		u.pods[address] = why
 	}
 	if u.stacks, err = stack.Find("/proc"); err != nil {
 		return nil, fmt.Errorf("interfaces on other interfaces: %w", err)
@@ -56,19 +56,27 @@ func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err erro
 		return nil, fmt.Errorf("cannot tell which functions pods have, so none is used: %w", err)
 	}
 	for _, g := range answer.Given {
-		u.given[g.Device] = fmt.Sprintf("pod %s has it (%s)", g.Pod, g.Resource)
+		u.pods[g.Device] = fmt.Sprintf("pod %s has it (%s)", g.Pod, g.Resource)
 	}
 	for _, c := range answer.Claimed {
 		for _, address := range c.PCI {
-			u.given[address] = fmt.Sprintf("pod %s has it by a claim (%s)", c.Pod, c.Driver)
+			u.pods[address] = fmt.Sprintf("pod %s has it by a claim (%s)", c.Pod, c.Driver)
 		}
 	}
 	return u, nil
 }
 
-// why returns why a function cannot be used, or "".
-func (u *uses) why(t *target) string {
-	for _, test := range []func(*target) (string, error){u.shared, u.held, u.busy, u.onTop, u.open, u.virtualMachine, u.managed} {
+// judge sets why a function cannot be used, and who has it.
+func (u *uses) judge(t *target) {
+	t.given = first(t, u.held, u.open)
+	if t.why = first(t, u.shared, u.busy, u.onTop, u.virtualMachine, u.managed); t.why == "" {
+		t.why = t.given
+	}
+}
+
+// first returns the first reason, or "".
+func first(t *target, tests ...func(*target) (string, error)) string {
+	for _, test := range tests {
 		why, err := test(t)
 		if err != nil {
 			return "cannot tell whether it is in use: " + err.Error()
@@ -91,7 +99,7 @@ func (u *uses) held(t *target) (string, error) {
 	if slices.Contains(u.leased, sysfs.ID("pci", t.PCI)) || slices.ContainsFunc(t.vdpa, func(name string) bool { return slices.Contains(u.leased, sysfs.ID("vdpa", name)) }) {
 		return "devinfo has a lease of it: see devinfoctl list " + t.PCI, nil
 	}
-	return u.given[t.PCI], nil
+	return u.pods[t.PCI], nil
 }
 
 // busy is what the inventory knows: addresses, routes, ports of bonds and bridges, an interface that is elsewhere.
