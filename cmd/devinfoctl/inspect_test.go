@@ -29,7 +29,7 @@ func TestInspectPrefersDeviceOfABus(t *testing.T) {
 }
 
 func TestTopologyOfCapturedHosts(t *testing.T) {
-	for _, name := range capturetest.Names(t) {
+	for _, name := range capturetest.Described(t) {
 		t.Run(name, func(t *testing.T) {
 			golden(t, "topology-"+name, "--capture", hosts+name+".txtar", "topology")
 		})

@@ -1,15 +1,19 @@
 package discovery_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
@@ -24,7 +28,7 @@ func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 	want, err := txtar.ParseFile(name)
 	difftest.Must(t, err)
 	got := &txtar.Archive{Comment: want.Comment}
-	for _, host := range capturetest.Names(t) {
+	for _, host := range capturetest.Described(t) {
 		text := ""
 		for _, bus := range []string{"pci", "auxiliary", "vdpa"} {
 			devices, err := fs.Glob(load(t, host).Sys(), "bus/"+bus+"/devices/*")
@@ -36,6 +40,44 @@ func TestEveryDeviceOfEveryHostIsDescribed(t *testing.T) {
 		got.Files = append(got.Files, txtar.File{Name: host, Data: []byte(text)})
 	}
 	goldentest.File(t, name, string(txtar.Format(got)))
+}
+
+// The report of devinfo-try is a test as it is: what the kernel's files said on the machine must be found in its capture.
+func TestReportsAreDescribedAsOnTheirMachine(t *testing.T) {
+	compared := 0
+	for _, host := range capturetest.Names(t) {
+		file := load(t, host)
+		text := file.File(capturetest.Report)
+		if text == nil {
+			continue
+		}
+		var trial struct {
+			Functions []struct {
+				Function string
+				Found    map[string]json.RawMessage // since devinfo-try tells it
+			}
+		}
+		difftest.Must(t, json.Unmarshal(text, &trial))
+		for _, f := range trial.Functions {
+			device, err := on(t, file).Find(byID(f.Function))
+			if err != nil || device.Info == nil || !slices.Contains(slices.Collect(maps.Values(flat(t, device.Info))), f.Function) {
+				t.Errorf("%s: %s: %s", host, f.Function, show(t, device, err))
+			}
+			compared++
+			for id, want := range f.Found {
+				info, err := devinfo.Parse(want)
+				difftest.Must(t, err)
+				device, err := on(t, file).Find(byID(id))
+				if err != nil || device.Info == nil {
+					t.Fatalf("%s: %s: %s", host, id, show(t, device, err))
+				}
+				difftest.Equal(t, flat(t, device.Info), flat(t, info))
+			}
+		}
+	}
+	if compared == 0 {
+		t.Error("no report was compared")
+	}
 }
 
 func line(t *testing.T, f *discovery.Finder, name string) string {

@@ -167,7 +167,7 @@ func told(sys *sysfs.FS) (string, error) {
 
 func TestHostsAreReadCompletely(t *testing.T) {
 	hosts := map[string]string{}
-	for _, name := range capturetest.Names(t) {
+	for _, name := range capturetest.Described(t) {
 		hosts[name] = load(t, name)
 	}
 	for _, name := range difftest.Names(t, "testdata/odd") {

@@ -26,7 +26,7 @@ import (
 )
 
 func TestSlicesOfCapturedHostsMatchFiles(t *testing.T) {
-	for _, name := range capturetest.Names(t) {
+	for _, name := range capturetest.Described(t) {
 		h := host(t, capturetest.Text(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), input())
 		made := inventory.Slices(decisions, nil)

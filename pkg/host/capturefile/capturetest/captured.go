@@ -35,6 +35,15 @@ func Names(t testing.TB) (names []string) {
 	return names
 }
 
+// Report is the entry with the results of devinfo-try. A capture with it says itself what devinfo must find.
+const Report = "node/trial.json"
+
+// Described returns the names of the captured hosts that golden files describe: all but reports.
+func Described(t testing.TB) []string {
+	t.Helper()
+	return slices.DeleteFunc(Names(t), func(name string) bool { return Load(t, name).File(Report) != nil })
+}
+
 // Text returns the capture of a host.
 func Text(t testing.TB, name string) []byte {
 	t.Helper()

@@ -72,7 +72,7 @@ func describe(t *testing.T, file *capturefile.Host) string {
 
 func TestKernelReadsAllInterfacesOfCaptures(t *testing.T) {
 	got := &txtar.Archive{Comment: []byte("The interfaces and vDPA devices of the captured hosts.\n")}
-	for _, name := range capturetest.Names(t) {
+	for _, name := range capturetest.Described(t) {
 		got.Files = append(got.Files, txtar.File{Name: name + ".txtar", Data: []byte(describe(t, capturetest.Load(t, name)))})
 	}
 	goldentest.File(t, "testdata/hosts.txtar", string(txtar.Format(got)))
