@@ -2,13 +2,19 @@ package restore
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/host/nic"
+	"devinfo-cni.io/test/difftest"
 )
 
 // The page for owners of NICs names the drivers that are not bound again by default. Those that are have no other devices.
 func TestTableOfNICsTellsWhatIsNotReset(t *testing.T) {
+	page := difftest.Read(t, "../../../../docs/devices.md")
+	if want := "It does for " + strings.Join(resettable, " and ") + ";"; !strings.Contains(page, want) {
+		t.Errorf("docs/devices.md does not say %q", want)
+	}
 	for _, f := range nic.Families() {
 		if resets := slices.Contains(resettable, f.VFDriver); resets && (f.NoRebind() || f.Finds&nic.RDMA != 0) {
 			t.Errorf("%s: its VFs are reset, but the table says otherwise", f.VFDriver)
