@@ -181,7 +181,6 @@ func TestAmbiguousVirtioDeviceIsWarning(t *testing.T) {
 		find(t, f, byID("vdpa6"), `
 			vdpa.parent-device vdpa6 < deviceID
 			vdpa.driver virtio < /sys/bus/vdpa/devices/vdpa6/driver
-			vdpa.pci-address 0000:65:00.0 < /sys/bus/vdpa/devices/vdpa6
 			vdpa.representor-device eth8 < devlink ports of pci/0000:65:00.0
 			on mlx5_core.sf.2
 			`+more+`

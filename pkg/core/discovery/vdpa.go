@@ -36,8 +36,10 @@ func (s *search) describeVDPA() error {
 	if v.PCI == nil {
 		return nil
 	}
-	d.Address = v.PCI.String()
-	s.addFact("pci-address", d.Address, dir)
+	if v.SF == "" || s.target.SubfunctionParent { // else a VM would get the parent of the SF
+		d.Address = v.PCI.String()
+		s.addFact("pci-address", d.Address, dir)
+	}
 	fn, ok, err := s.function(*v.PCI)
 	if err != nil || !ok {
 		return err
