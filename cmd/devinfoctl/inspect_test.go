@@ -75,7 +75,9 @@ func TestInspectComparesRepresentorWithSriovnet(t *testing.T) {
 // unseen are switches without representors.
 type unseen struct{ hostdev.Eswitches }
 
-func (unseen) Representor(string, link.Flavour, int) (string, bool, error) { return "", false, nil }
+func (unseen) Representor(string, link.Flavour, int) (name, source string, err error) {
+	return "", "", nil
+}
 
 func TestRepresentorOnlyInSriovnetIsAWarning(t *testing.T) {
 	const want = "warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing\n"

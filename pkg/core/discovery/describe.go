@@ -137,13 +137,14 @@ func (s *search) pf(fn sysfs.Function) string {
 
 func (s *search) rdma(fn sysfs.Function) string {
 	var names []string
+	var from string
 	d, ok, err := s.device()
 	if ok {
-		names, err = s.Sys.RDMA(d)
+		names, from, err = s.Sys.RDMA(d)
 	}
-	dir := "/sys/bus/pci/devices/" + s.where.pci.String() + "/infiniband"
+	dir := "/sys/bus/pci/devices/" + s.where.pci.String() + "/" + from
 	if s.where.aux != "" {
-		dir = "/sys/bus/auxiliary/devices/" + s.where.aux + "/infiniband"
+		dir = "/sys/bus/auxiliary/devices/" + s.where.aux + "/" + from
 	} else if len(names) == 0 && err == nil {
 		s.found.RDMA, err = s.apart(fn)
 	}
@@ -199,12 +200,12 @@ func (s *search) representor(fn sysfs.Function) (name string) {
 		return ""
 	}
 	on, err := s.Eswitches.Switchdev(uplink.String())
-	number, ok := 0, false
+	number, ok, source := 0, false, ""
 	if on {
 		number, ok, err = s.numberOn(*uplink, flavour, fn)
 	}
 	if ok {
-		name, _, err = s.Eswitches.Representor(uplink.String(), flavour, number)
+		name, source, err = s.Eswitches.Representor(uplink.String(), flavour, number)
 	}
 	switch {
 	case err != nil:
@@ -215,7 +216,7 @@ func (s *search) representor(fn sysfs.Function) (name string) {
 		s.warn("%s: %s is in switchdev mode, but has no representor of it in this network namespace", s.where, uplink)
 	}
 	if name != "" {
-		s.addFact("representor-device", name, "devlink ports of pci/"+uplink.String())
+		s.addFact("representor-device", name, source)
 	}
 	return name
 }

@@ -272,8 +272,8 @@ type switches struct{ switchdev, representor error }
 
 func (s switches) Switchdev(string) (bool, error) { return s.switchdev == nil, s.switchdev }
 
-func (s switches) Representor(string, link.Flavour, int) (string, bool, error) {
-	return "", false, s.representor
+func (s switches) Representor(string, link.Flavour, int) (name, source string, err error) {
+	return "", "", s.representor
 }
 
 // The VFs of one PF share its mode and ports.

@@ -41,17 +41,17 @@ type Comparison struct {
 	Err          error  // sriovnet's error
 }
 
-func (r *Reference) Representor(pf string, flavour link.Flavour, number int) (string, bool, error) {
-	name, ok, err := r.Eswitches.Representor(pf, flavour, number)
+func (r *Reference) Representor(pf string, flavour link.Flavour, number int) (name, source string, err error) {
+	name, source, err = r.Eswitches.Representor(pf, flavour, number)
 	o := Comparison{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
 	known := func(other Comparison) bool { return other.Function == o.Function && other.Ours == o.Ours }
 	if r.Ask == nil || slices.ContainsFunc(r.Comparisons, known) {
-		return name, ok, err
+		return name, source, err
 	}
 	if o.Theirs, o.Err = r.Ask(pf, flavour, number); o.Ours != "" || o.Theirs != "" {
 		r.Comparisons = append(r.Comparisons, o)
 	}
-	return name, ok, err
+	return name, source, err
 }
 
 // String returns "sriovnet agrees" or, for example, "sriovnet finds nothing: no such device".

@@ -31,11 +31,11 @@ type even struct{}
 
 func (even) Switchdev(string) (bool, error) { return true, nil }
 
-func (even) Representor(_ string, _ link.Flavour, number int) (string, bool, error) {
+func (even) Representor(_ string, _ link.Flavour, number int) (name, source string, err error) {
 	if number%2 != 0 {
-		return "", false, nil
+		return "", "", nil
 	}
-	return fmt.Sprint("eth", number), true, nil
+	return fmt.Sprint("eth", number), "even", nil
 }
 
 func TestComparisonsAreListedOnce(t *testing.T) {
@@ -50,9 +50,9 @@ func TestComparisonsAreListedOnce(t *testing.T) {
 		if on, err := w.Switchdev("0000:03:00.0"); !on || err != nil {
 			t.Error(on, err)
 		}
-		name, ok, err := w.Representor("0000:03:00.0", link.VF, n)
-		if want, wantOK, _ := (even{}).Representor("", link.VF, n); name != want || ok != wantOK || err != nil {
-			t.Errorf("VF %d: %q, %v, %v", n, name, ok, err)
+		name, source, err := w.Representor("0000:03:00.0", link.VF, n)
+		if want, wantSource, _ := (even{}).Representor("", link.VF, n); name != want || source != wantSource || err != nil {
+			t.Errorf("VF %d: %q, %q, %v", n, name, source, err)
 		}
 	}
 	w.Representor("0000:03:00.0", link.SF, 0)
@@ -99,12 +99,12 @@ func agreed(t *testing.T, host string, e link.Eswitch, pf string) (found int) {
 	t.Helper()
 	for _, flavour := range []link.Flavour{link.VF, link.SF} {
 		for number := range 100 {
-			ours, ok, err := e.Representor(pf, flavour, number)
+			ours, _, err := e.Representor(pf, flavour, number)
 			theirs, theirErr := crosschecktest.Sriovnet(e, pf, flavour, number)
 			if ours != theirs {
 				t.Errorf("%s: flavour %d, number %d of %s: %q, %v; sriovnet: %q, %v", host, flavour, number, pf, ours, err, theirs, theirErr)
 			}
-			if ok {
+			if ours != "" {
 				found++
 			}
 		}
@@ -139,14 +139,14 @@ func sameRDMA(t *testing.T, host string) (found int) {
 		difftest.Must(t, err)
 		fn, _, err := sys.PCI(a)
 		difftest.Must(t, err)
-		devices, err := sys.RDMA(fn)
+		devices, _, err := sys.RDMA(fn)
 		nodes, nodesErr := sys.RDMANodes(fn)
 		found += compare(t, host+": "+a.String(), devices, rdmamap.GetRdmaDevicesForPcidev(a.String()), nodes, err, nodesErr)
 	}
 	parts, err := sys.Auxiliaries()
 	difftest.Must(t, err)
 	for _, aux := range parts {
-		devices, err := sys.RDMA(aux)
+		devices, _, err := sys.RDMA(aux)
 		nodes, nodesErr := sys.RDMANodes(aux)
 		found += compare(t, host+": "+aux.Name, devices, rdmamap.GetRdmaDevicesForAuxdev(aux.Name), nodes, err, nodesErr)
 	}

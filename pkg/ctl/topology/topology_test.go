@@ -40,8 +40,8 @@ func tree(t *testing.T, host hostdev.Host, held ...node.Attachment) string {
 type broken struct{ hostdev.Eswitches }
 
 func (broken) Switchdev(string) (bool, error) { return false, errors.New("the switch is silent") }
-func (broken) Representor(string, link.Flavour, int) (string, bool, error) {
-	return "", false, errors.New("not to be asked")
+func (broken) Representor(string, link.Flavour, int) (name, source string, err error) {
+	return "", "", errors.New("not to be asked")
 }
 
 func TestSilentSwitchIsOneWarning(t *testing.T) {

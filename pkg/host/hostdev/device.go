@@ -174,7 +174,7 @@ func borrows(l listing.Interface) bool {
 // Eswitches looks up representors on the eswitch of a PF, by the PF's PCI address. [*link.Kernel] implements it.
 type Eswitches interface {
 	Switchdev(pf string) (bool, error)
-	Representor(pf string, flavour link.Flavour, number int) (string, bool, error)
+	Representor(pf string, flavour link.Flavour, number int) (name, source string, err error)
 }
 
 // CacheEswitches returns an Eswitches that reads the mode and the devlink ports of each PF only once, for

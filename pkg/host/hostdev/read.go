@@ -260,11 +260,11 @@ func (r *reader) eswitches() {
 		if pf.Eswitch != "switchdev" {
 			continue
 		}
-		name, ok, err := r.Eswitches.Representor(pf.PCI, flavour, *d.Number)
+		name, _, err := r.Eswitches.Representor(pf.PCI, flavour, *d.Number)
 		if err != nil {
 			r.warn("%s: %v", d.At.Name, err)
 		}
-		if ok {
+		if name != "" {
 			d.Representor = name
 			pf.Represents = slices.DeleteFunc(pf.Represents, func(i string) bool { return i == name })
 			pf.Ports = slices.DeleteFunc(pf.Ports, func(p sysfs.Port) bool { return p.Name == name })

@@ -16,38 +16,40 @@ import (
 // ErrSeveralRepresentors is the error for a function with more than one possible representor.
 var ErrSeveralRepresentors = errors.New("several representors")
 
-// Representor returns the interface that represents a VF or SF of the PF at a PCI address. It searches the PF's
-// devlink ports, and then phys_switch_id and phys_port_name in sysfs. Call Switchdev first.
+// Representor returns the interface that represents a VF or SF of the PF at a PCI address, and where that was read. It
+// searches the PF's devlink ports, and then phys_switch_id and phys_port_name in sysfs. Call Switchdev first.
 //
-// ok is false if the function has no representor. For two candidates the error is ErrSeveralRepresentors, unless the
+// name is "" if the function has no representor. For two candidates the error is ErrSeveralRepresentors, unless the
 // PCI function of the PF decides between them.
-func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name string, ok bool, err error) {
+func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name, source string, err error) {
 	address, err := pci.Parse(pf)
 	if err == nil && number < 0 {
 		err = fmt.Errorf("%d is not the number of a VF or SF", number)
 	}
 	if err != nil {
-		return "", false, err
+		return "", "", err
 	}
 	f := function{address, flavour, uint64(number)}
-	var found []candidate
+	var found, unclear []candidate
 	ports, broken := e.Ports(address.String())
-	if broken == nil { // otherwise ports may be incomplete
-		found = f.among(ports)
+	if broken != nil { // then ports may be incomplete
+		ports = nil
 	}
-	if len(found) == 0 {
-		found, err = e.inSysfs(f)
+	if found = f.among(ports); len(found) == 0 {
+		found, unclear, err = e.inSysfs(f, ports)
 	}
 	switch {
 	case len(found) > 0:
-		name, err = f.choose(found)
-	case err == nil && !rtnetlink.Absent(broken):
+		name, source, err = f.choose(found)
+	case err == nil && broken != nil && !rtnetlink.Absent(broken):
 		err = broken // the unread list may contain a representor
+	case err == nil && len(unclear) > 0:
+		err = fmt.Errorf("%s may represent a function of another host, because devlink does not list it", unclear[0].name)
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("%s: find a representor: %w", pf, err)
+		return "", "", fmt.Errorf("%s: find a representor: %w", pf, err)
 	}
-	return name, name != "", nil
+	return name, source, nil
 }
 
 // A function is a VF or SF, with its number on the PF.
@@ -59,8 +61,9 @@ type function struct {
 
 // A candidate is an interface that represents the function if the PF matches.
 type candidate struct {
-	name string
-	pf   uint64 // number of the PF in the port's attributes or name
+	name   string
+	pf     uint64 // number of the PF in the port's attributes or name
+	source string
 }
 
 // among returns the devlink ports of the function, by the attributes DEVLINK_ATTR_PORT_*
@@ -71,15 +74,18 @@ type candidate struct {
 // another network namespace or does not exist yet.
 func (f function) among(ports []PortRecord) (found []candidate) {
 	for _, p := range ports {
-		external := value(p.Controller) != 0
-		if p.External != nil {
-			external = *p.External
-		}
-		if !external && p.Netdev != "" && f.is(p) {
-			found = append(found, candidate{p.Netdev, value(p.PFNumber)})
+		if !p.external() && p.Netdev != "" && f.is(p) {
+			found = append(found, candidate{p.Netdev, value(p.PFNumber), "devlink ports of pci/" + f.pf.String()})
 		}
 	}
 	return found
+}
+
+func (p PortRecord) external() bool {
+	if p.External != nil {
+		return *p.External
+	}
+	return value(p.Controller) != 0
 }
 
 func (f function) is(p PortRecord) bool {
@@ -96,30 +102,37 @@ func value[T uint16 | uint32](attribute *T) uint64 {
 	return uint64(*attribute)
 }
 
-// inSysfs searches /sys/class/net for drivers without devlink ports for representors, such as bnxt_en. If it
-// returns an error, the result may be incomplete.
-func (e Eswitch) inSysfs(f function) (found []candidate, err error) {
+// inSysfs searches /sys/class/net for drivers without devlink ports for representors, such as bnxt_en. It leaves out
+// the external ports that devlink lists. unclear are interfaces whose name has a controller, which may be one of this host
+// or of another. If inSysfs returns an error, the result may be incomplete.
+func (e Eswitch) inSysfs(f function, ports []PortRecord) (found, unclear []candidate, err error) {
 	_, id, err := e.switchID(f.pf.String(), -1)
 	if err != nil || id == "" {
-		return nil, err
+		return nil, nil, err
 	}
 	all, err := fs.ReadDir(e.Sys, "class/net")
 	if rtnetlink.Absent(err) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, entry := range all {
-		port, unread := e.attribute("class/net/" + entry.Name() + "/phys_port_name")
+		file := "class/net/" + entry.Name() + "/phys_port_name"
+		port, unread := e.attribute(file)
 		p := parsePortName(port)
-		ok := p.known && p.flavour == f.flavour && p.number == f.number
+		ok := p.known && p.flavour == f.flavour && p.number == f.number &&
+			!slices.ContainsFunc(ports, func(p PortRecord) bool { return p.Netdev == entry.Name() && p.external() })
 		if ok {
 			ok, unread = e.onSwitch(entry.Name(), id, f.pf, p.pf)
 		}
-		if ok {
-			found = append(found, candidate{entry.Name(), p.pf})
+		c := candidate{entry.Name(), p.pf, "/sys/" + file}
+		switch {
+		case ok && p.controller:
+			unclear = append(unclear, c)
+		case ok:
+			found = append(found, c)
 		}
 		err = cmp.Or(err, unread)
 	}
-	return found, err
+	return found, unclear, err
 }
 
 // onSwitch reports whether the interface is on the PF's switch. An interface without a parent device
@@ -139,7 +152,7 @@ func (e Eswitch) onSwitch(name, id string, address pci.Address, pf uint64) (bool
 // choose returns one of the candidates. If several PFs of a device have a port with this number, it takes the PF
 // whose number is the PCI function, as in mlx5, ice and bnxt_en. A single candidate is not checked, because mlx5 of
 // Linux 5.6 also encodes the device number, and a VM may show a different function.
-func (f function) choose(found []candidate) (string, error) {
+func (f function) choose(found []candidate) (name, source string, err error) {
 	if len(found) > 1 {
 		same := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return c.pf != uint64(f.pf.Function) })
 		if len(same) > 0 {
@@ -147,9 +160,9 @@ func (f function) choose(found []candidate) (string, error) {
 		}
 	}
 	if len(found) > 1 {
-		return "", fmt.Errorf("%w: %s and %s", ErrSeveralRepresentors, found[0].name, found[1].name)
+		return "", "", fmt.Errorf("%w: %s and %s", ErrSeveralRepresentors, found[0].name, found[1].name)
 	}
-	return found[0].name, nil
+	return found[0].name, found[0].source, nil
 }
 
 func (e Eswitch) there(name string) bool {
@@ -165,7 +178,7 @@ func (e Eswitch) there(name string) bool {
 //	sby                                the standby interface of virtio_net (virtio_net.c)
 //	pfN, pfNvfN, pfNsfN                representor of a PF, VF, SF (net/devlink/port.c; mlx5/core/en_rep.c, nfp/nfp_port.c,
 //	                                   bnxt/bnxt_vfr.c, liquidio/lio_vf_rep.c, hisilicon/hns3/hns3pf/hclge_vf_rep.c)
-//	cNpfN, cNpfNvfN, cNpfNsfN          the same for another controller, such as the server of a DPU (net/devlink/port.c)
+//	cNpfN, cNpfNvfN, cNpfNsfN          the same for a controller other than 0, of the server of a DPU or of this host (net/devlink/port.c)
 //	pfNsN                              representor of one of a PF's interfaces (nfp/nfp_port.c)
 //	pNpfNvfN                           representor of a VF (sfc/ef100_rep.c)
 //	pNifNpfN, pNifNpfNvfN              the same for another interface of the card (sfc/ef100_rep.c of the vendor)
@@ -173,7 +186,8 @@ func (e Eswitch) there(name string) bool {
 //	N                                  representor of mlx5 until Linux 4.20
 type portName struct {
 	represents bool // the interface is a representor
-	known      bool // it represents a VF or SF of this host, which the following fields identify
+	known      bool // it represents a VF or SF, which the following fields identify
+	controller bool // the name has a controller, which may be one of another host
 	flavour    Flavour
 	pf, number uint64
 }
@@ -181,7 +195,8 @@ type portName struct {
 func parsePortName(name string) (p portName) {
 	words, numbers := tokens(name)
 	p.represents = strings.Contains(name, "pf") || len(words) == 1 && words[0] == ""
-	if len(words) == 3 && words[0] == "p" {
+	if len(words) == 3 && (words[0] == "p" || words[0] == "c") {
+		p.controller = words[0] == "c"
 		words, numbers = words[1:], numbers[1:]
 	}
 	if len(words) != 2 || words[0] != "pf" || words[1] != "vf" && words[1] != "sf" {

@@ -78,9 +78,9 @@ func wantRepresentors(t *testing.T, e link.Eswitch, pf string, want ...string) {
 		function, interf, _ := strings.Cut(w, ":")
 		scan(function, "%s %d", &kind, &number)
 		flavour := map[string]link.Flavour{"VF": link.VF, "SF": link.SF}[kind]
-		got, ok, err := e.Representor(pf, flavour, number)
-		if ok != (got != "") {
-			t.Errorf("%s: %q, %v", function, got, ok)
+		got, source, err := e.Representor(pf, flavour, number)
+		if (source != "") != (got != "") {
+			t.Errorf("%s: %q from %q", function, got, source)
 		}
 		if errors.Is(err, link.ErrSeveralRepresentors) {
 			got = "several"
@@ -101,8 +101,8 @@ func TestRepresentorFromDevlinkPort(t *testing.T) {
 		link.PortRecord{Netdev: "old", Flavour: "pcivf", VFNumber: new(uint16(9))}, // Linux 5.6
 	)
 	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old")
-	if got, ok, err := e.Representor(pf, link.VF, -1); ok || err == nil {
-		t.Errorf("VF -1: %q, %v, %v", got, ok, err)
+	if got, _, err := e.Representor(pf, link.VF, -1); got != "" || err == nil {
+		t.Errorf("VF -1: %q, %v", got, err)
 	}
 }
 
@@ -120,10 +120,43 @@ func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
 	}
 }
 
+// The name of a port and its attributes decide together, each form with each: a controller of this host may have another
+// number than 0, and kernels differ in whether the name has it.
 func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
-	e := on(netdevs("up p0 aa "+pf, "host5 c1pf0vf5 aa "+pf),
-		port("host0 c1pf0vf0 external"), port("host1 pf0vf1 external"), port("near2 c2pf0vf2"), port("host3 c1pf0vf3 external"), port("own3 pf0vf3"))
-	wantRepresentors(t, e, pf, "VF 0:", "VF 1:", "VF 2: near2", "VF 3: own3", "VF 5:") // a controller of this host may have another number than 0
+	const byDevlink, bySysfs = "devlink ports of pci/" + pf, "/sys/class/net/rep/phys_port_name"
+	const unclear = pf + ": find a representor: rep may represent a function of another host, because devlink does not list it"
+	number := func(n uint32) *uint32 { return &n }
+	for name, named := range map[string]string{"pf0vf7": bySysfs, "p0pf0vf7": bySysfs, "c1pf0vf7": unclear, "c0pf0vf7": unclear, "-": "", "vf7": ""} {
+		e := on(netdevs("up p0 aa "+pf, "rep "+name+" aa "+pf))
+		expect := func(what string, ports []link.PortRecord, broken error, want string) {
+			t.Helper()
+			e.Ports = func(string) ([]link.PortRecord, error) { return ports, broken }
+			got, source, err := e.Representor(pf, link.VF, 7)
+			if err != nil {
+				source = err.Error()
+			}
+			if source != want || err == nil && (got == "rep") != (want != "") {
+				t.Errorf("%s, %s: %q, %q; want %q", name, what, got, source, want)
+			}
+		}
+		for _, controller := range []*uint32{nil, number(0), number(1), number(2)} {
+			for _, external := range []*bool{nil, new(false), new(true)} {
+				local := external != nil && !*external || external == nil && (controller == nil || *controller == 0)
+				p := link.PortRecord{Netdev: "rep", Flavour: "pcivf", Controller: controller, External: external, PFNumber: new(uint16), VFNumber: new(uint16(7))}
+				what := fmt.Sprintf("controller %v, external %v", controller, external)
+				expect(what, []link.PortRecord{p}, nil, map[bool]string{true: byDevlink}[local])
+				p.Netdev = "" // in another network namespace, or not there yet
+				expect(what+", no interface", []link.PortRecord{p}, nil, named)
+			}
+		}
+		expect("no port", nil, nil, named)
+		expect("no devlink", nil, syscall.ENODEV, named)
+		if want := named; want != bySysfs {
+			expect("unreadable", nil, syscall.EMSGSIZE, pf+": find a representor: "+syscall.EMSGSIZE.Error())
+		}
+	}
+	e := on(netdevs("up p0 aa "+pf), port("host3 c1pf0vf3 external"), port("own3 pf0vf3"))
+	wantRepresentors(t, e, pf, "VF 3: own3")
 }
 
 func TestPFWithNumberOfFunctionIsPreferred(t *testing.T) {
@@ -142,6 +175,7 @@ func TestSysfsIsUsedIfDevlinkNamesNoInterface(t *testing.T) {
 
 // The names are those of kernel drivers, see portName, and some that none prints.
 func TestPortNameIdentifiesRepresentor(t *testing.T) {
+	const unclear = pf + ": find a representor: rep may represent a function of another host, because devlink does not list it"
 	for names, want := range map[string]struct {
 		represents bool
 		vf, sf     string // representor of VF 7, of SF 7
@@ -149,8 +183,9 @@ func TestPortNameIdentifiesRepresentor(t *testing.T) {
 		" p7 p7s7 l1p7 l1p7s0 n7 sby vf7 eth":                {},
 		"pf0vf7 pf3vf7 pf65535vf7 p0pf0vf7 p1pf0vf7 pf0vf07": {true, "rep", ""}, // a single candidate, so its PF number does not matter
 		"pf0sf7 p0pf0sf7": {true, "", "rep"},
-		"7 pf7 c1pf0 pf0s7 pf0vf70 pf0sf70 pf0vf7s0 pf0vfr7 c1pf0vf7 c0pf0vf7 c1pf0sf7 p0if1pf0 p0if1pf0vf7": {true, "", ""},
-		"pf0vf pfvf7 pf0vf-7 pf0vf+7 pf0vf7vf7 pf65536vf7 pf0vf4294967303 xpf0vf7 pf0xvf7":                   {true, "", ""},
+		"7 pf7 c1pf0 pf0s7 pf0vf70 pf0sf70 pf0vf7s0 pf0vfr7 p0if1pf0 p0if1pf0vf7":          {true, "", ""},
+		"pf0vf pfvf7 pf0vf-7 pf0vf+7 pf0vf7vf7 pf65536vf7 pf0vf4294967303 xpf0vf7 pf0xvf7": {true, "", ""},
+		"c1pf0vf7": {true, unclear, ""}, "c1pf0sf7": {true, "", unclear}, // without devlink, nothing shows whose controller it is
 		"PF0VF7": {},
 	} {
 		for name := range strings.SplitSeq(names, " ") {
@@ -187,8 +222,8 @@ func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
 	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
 	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
 		e := on(broken(sys, name, err))
-		if got, ok, err := e.Representor(pf, link.VF, 0); ok || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
-			t.Errorf("%s: %q, %v, %v", name, got, ok, err)
+		if got, _, err := e.Representor(pf, link.VF, 0); got != "" || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
+			t.Errorf("%s: %q, %v", name, got, err)
 		}
 		wantRepresentors(t, e, pf, "VF 1: sys1") // the interface in sysfs is still found
 	}
@@ -198,8 +233,8 @@ func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
 	e := on(sys)
 	e.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.EMSGSIZE }
 	wantRepresentors(t, e, pf, "VF 1: sys1")
-	if got, ok, err := e.Representor(pf, link.VF, 2); ok || !errors.Is(err, syscall.EMSGSIZE) {
-		t.Errorf("%q, %v, %v", got, ok, err)
+	if got, _, err := e.Representor(pf, link.VF, 2); got != "" || !errors.Is(err, syscall.EMSGSIZE) {
+		t.Errorf("%q, %v", got, err)
 	}
 	e.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.ENODEV }
 	wantRepresentors(t, e, pf, "VF 2:")

@@ -84,7 +84,7 @@ func (t *teller) function(name string) {
 	}
 	vendor, device, e2 := t.IDs(a)
 	numa, _, e3 := t.NUMANode(a)
-	rdma, e4 := t.RDMA(fn)
+	rdma, _, e4 := t.RDMA(fn)
 	nodes, e5 := t.RDMANodes(fn)
 	vfio, onVFIO, e6 := t.VFIO(fn)
 	ports, e7 := t.Ports(fn)
@@ -116,7 +116,7 @@ func (t *teller) devices() {
 	functions, e1 := t.Functions()
 	auxiliaries, e2 := t.Auxiliaries()
 	for _, a := range auxiliaries {
-		rdma, err := t.RDMA(a)
+		rdma, _, err := t.RDMA(a)
 		nodes, nodesErr := t.RDMANodes(a)
 		t.failed(err, nodesErr)
 		number := ""
@@ -202,10 +202,13 @@ func TestHiddenListsAreNotTakenForEmpty(t *testing.T) {
 		functions, err := seen.Functions()
 		difftest.Must(t, err)
 		for _, fn := range functions {
-			devices, err := seen.RDMA(fn)
-			others, err2 := hidden.RDMA(fn)
+			devices, _, err := seen.RDMA(fn)
+			others, from, err2 := hidden.RDMA(fn)
 			difftest.Must(t, cmp.Or(err, err2))
 			difftest.Same(t, name+" "+fn.Address.String(), others, devices)
+			if len(others) > 0 {
+				difftest.Same(t, name+" "+fn.Address.String(), from, "infiniband_verbs/*/ibdev")
+			}
 			rdma += len(devices)
 			carried, err := seen.VDPAOn(fn)
 			difftest.Must(t, err)

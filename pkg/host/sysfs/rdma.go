@@ -10,19 +10,19 @@ import (
 
 // RDMA returns the names of a device's RDMA devices, sorted by [ByNumber]. They come from infiniband/*, which shows
 // one network namespace in RDMA's exclusive mode. If it shows none, they come from infiniband_verbs/*/ibdev, which
-// shows all (drivers/infiniband/core/uverbs_main.c, ibdev_show) but needs the module ib_uverbs.
-func (f *FS) RDMA(d Device) (names []string, err error) {
+// shows all (drivers/infiniband/core/uverbs_main.c, ibdev_show) but needs the module ib_uverbs. from is which of the two.
+func (f *FS) RDMA(d Device) (names []string, from string, err error) {
 	in := f.in(d.at())
-	names = in.rdma()
-	return names, in.err
+	names, from = in.rdma()
+	return names, from, in.err
 }
 
 // rdma leaves out devices without verbs if another one has them: the smi1 of a ConnectX-8 carries only the fabric's
 // management (ib_uverbs_add_one in uverbs_main.c makes no uverbs of RDMA_DEVICE_TYPE_SMI).
-func (d *dir) rdma() []string {
+func (d *dir) rdma() (names []string, from string) {
 	here := d.names("infiniband")
 	if len(here) == 1 {
-		return here
+		return here, "infiniband"
 	}
 	var verbs []string
 	for _, uverbs := range d.dirs("infiniband_verbs") {
@@ -32,13 +32,13 @@ func (d *dir) rdma() []string {
 	}
 	slices.SortFunc(verbs, ByNumber)
 	if len(here) == 0 {
-		return verbs
+		return verbs, "infiniband_verbs/*/ibdev"
 	}
 	both := slices.DeleteFunc(slices.Clone(here), func(name string) bool { return !slices.Contains(verbs, name) })
 	if len(both) == 0 { // ib_uverbs is not loaded
-		return here
+		return here, "infiniband"
 	}
-	return both
+	return both, "infiniband"
 }
 
 // RDMAPorts returns the number of ports that the RDMA devices of a device have. all is false if there may be more. RDMA
@@ -81,7 +81,7 @@ type RDMA struct {
 func (f *FS) RDMABelow(bus, name string) (r RDMA, err error) {
 	d := f.device(bus, name)
 	if r.Devices = d.names("infiniband"); len(r.Devices) > 0 {
-		r.Devices = d.rdma()
+		r.Devices, _ = d.rdma()
 	}
 	r.Nodes = append(d.nodes("infiniband_verbs"), d.nodes("infiniband_mad")...)
 	if len(r.Devices) > 0 {

@@ -237,7 +237,7 @@ func TestRDMALeavesOutDevicesWithoutVerbs(t *testing.T) {
 			delete(fsys, at+"infiniband_verbs/uverbs0/ibdev")
 		}
 		sys := sysfs.New(fsys)
-		names, err := sys.RDMA(function(t, sys, "0000:0b:00.0"))
+		names, _, err := sys.RDMA(function(t, sys, "0000:0b:00.0"))
 		difftest.Must(t, err)
 		below, err := sys.RDMABelow("pci", "0000:0b:00.0")
 		difftest.Must(t, err)
