@@ -148,6 +148,12 @@ func (a *Attachment) Part() string {
 // Owes reports whether the attachment needs a DEL or a restore before it can be dropped, because its ADD may have run.
 func (a *Attachment) Owes() bool { return a.Phase != Prepared }
 
+// HasNetns reports whether the attachment's ADD may have run in a network namespace of this boot, and its DEL has not
+// ended. The driver then holds the namespace open, even if its path no longer exists.
+func (a *Attachment) HasNetns(bootID string) bool {
+	return a.BootID == bootID && (a.Phase == Adding || a.Phase == Added || a.Phase == Deleting)
+}
+
 // Exclusive reports whether the scheduler allocates the device to one claim at a time.
 func (a *Attachment) Exclusive() bool { return a.ShareID == nil }
 

@@ -60,6 +60,9 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	var errs []error
 	for r := range inTurn(record, indexes, func(at *state.Attachment) (err error) {
 		defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
+		if err := s.networks.Namespaces.Hold(at.Sandbox, at.Netns); err != nil {
+			return network.NodeError(err)
+		}
 		return s.networks.Add(record.UID, at)
 	}) {
 		if err := s.recordAdd(c, r, sb); err != nil {

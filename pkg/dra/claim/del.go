@@ -1,7 +1,9 @@
 package claim
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // delete detaches attachments, one after another, in the reverse order of ADD. It is safe to repeat, because DEL of a
@@ -52,9 +55,14 @@ func delOrder(record *state.Claim, indexes []int) (order []int) {
 // detach runs DEL with the configuration of ADD, then removes the device-info file and the cache directory.
 func (s *steps) detach(uid string, at *state.Attachment) error {
 	netns, gone := at.Netns, ""
-	switch {
+	if at.HasNetns(s.table.bootID) {
+		s.holdNetns(at)
+	}
+	switch held := s.networks.Namespaces.Path(s.networks.HostRoot, at.Sandbox); {
 	case at.BootID != s.table.bootID: // the path may belong to another namespace now, and the reboot has reset the devices
 		netns = ""
+	case held != "": // the runtime may remove the path at any time
+		netns = held
 	case isGone(s.table.netns, at.Netns):
 		netns, gone = "", at.Netns
 	}
@@ -62,6 +70,13 @@ func (s *steps) detach(uid string, at *state.Attachment) error {
 	err := s.networks.Del(uid, at, netns, gone)
 	s.metrics.exec("DEL", time.Since(began), err)
 	return err
+}
+
+// holdNetns opens the network namespace of a sandbox for a later DEL, if it still exists. Normally ADD has done so.
+func (s *steps) holdNetns(at *state.Attachment) {
+	if err := s.networks.Namespaces.Hold(at.Sandbox, at.Netns); err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("cannot hold a network namespace; DEL fails if the runtime removes it first", "sandbox", at.Sandbox, "error", err)
+	}
 }
 
 func (s *steps) recordDel(c *claim, r result) {

@@ -153,11 +153,13 @@ func New(o Options) (*Engine, error) {
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
 	e.steps = &steps{
 		table: t, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
-		networks: network.Runner{
+		networks: &network.Runner{
 			CacheDir: o.CacheDir, CNIBinDirs: o.CNIBinDirs, HostRoot: o.HostRoot, Node: e.Node, Exec: o.Exec, Reached: o.Reached, Log: o.Log,
+			Namespaces: network.Namespaces{Check: o.Netns},
 		},
 		infoDir: o.DeviceInfoDir, retries: o.Retries, opened: func(string) {}, reached: o.Reached, log: o.Log,
 	}
+	e.records.closeNetns = e.steps.networks.Namespaces.Close
 	e.worker = &worker{table: t, steps: e.steps, used: map[lane]int{}, waiting: map[lane][]*claim{}}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -185,6 +187,7 @@ func (e *Engine) Ready() error {
 func (e *Engine) Close() error {
 	e.table.queue.ShutDown()
 	e.reports.queue.ShutDown()
+	e.steps.networks.Namespaces.CloseAll()
 	return e.records.files.Close()
 }
 

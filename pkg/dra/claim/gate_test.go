@@ -88,40 +88,6 @@ func TestGateRejectsContainersOutsideItsPod(t *testing.T) {
 	})
 }
 
-// sriov-cni and ib-sriov-cni reset a VF only if CNI_NETNS is set, even if that namespace no longer exists.
-// host-device fails on such a path. CRI-O removes the namespace before every DEL. After a reboot no plugin gets
-// the path, because the VF is new.
-func TestOnlyVFPluginsGetPathOfMissingNamespace(t *testing.T) {
-	for name, test := range map[string]struct {
-		ends func(r *dratest.Rig, sb *api.PodSandbox)
-		want func(path string) (vf, other string)
-	}{
-		"there": {func(*dratest.Rig, *api.PodSandbox) {}, func(path string) (string, string) { return path, path }},
-		"gone":  {(*dratest.Rig).RemoveNetns, func(path string) (string, string) { return path, "" }},
-		"gone with its boot": {func(r *dratest.Rig, sb *api.PodSandbox) {
-			r.RemoveNetns(sb)
-			r.Stop()
-			r.Options.BootID = "boot2"
-			r.Start()
-		}, func(string) (string, string) { return "", "" }},
-		"another": {func(r *dratest.Rig, _ *api.PodSandbox) {
-			r.Stop()
-			r.Options.BootID = "boot2"
-			r.Start()
-		}, func(string) (string, string) { return "", "" }},
-	} {
-		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
-			r.Start()
-			sb := r.AttachPod(dratest.DeviceClaim("u1", "cni", dratest.Network(`{"type":"sriov"},{"type":"ib-sriov"},{"type":"host-device"}`)))
-			test.ends(r, sb)
-			r.Unprepare("u1")
-			vf, other := test.want(dratest.NetnsOf(sb))
-			want := map[string]string{"sriov": vf, "ib-sriov": vf, "host-device": other}
-			difftest.Equal(t, r.Plugins.Netns, want)
-		}))
-	}
-}
-
 // expectRDMA checks that each gate sets the variable to want; "" = not set.
 func expectRDMA(r *dratest.Rig, gates int, want string) {
 	r.T.Helper()

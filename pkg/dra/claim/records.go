@@ -18,6 +18,8 @@ type records struct {
 	node    *devices.Node
 	reached func(name string)
 	log     *slog.Logger
+
+	closeNetns func(sandbox string) // closes a network namespace after the last DEL of its sandbox
 }
 
 // load reads the records that an earlier process wrote.
@@ -74,11 +76,22 @@ func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	if record.Pod != c.record.Pod {
 		c.gatesOpen = map[int]bool{} // the gates of devices without a network still admit the former pod
 	}
+	former := c.record
 	c.record, c.unsaved = record, !saved || record.Pod != c.pod
+	r.closeUnneeded(former)
 	if saved {
 		c.neverSaved = false
 	}
 	r.table.notifyWaiters()
+}
+
+// closeUnneeded closes the network namespaces of a former record that no attachment needs for its DEL. The mutex must be held.
+func (r *records) closeUnneeded(former *state.Claim) {
+	for _, at := range former.Attachments {
+		if at.HasNetns(r.table.bootID) && !r.table.needsNetns(at.Sandbox) {
+			r.closeNetns(at.Sandbox)
+		}
+	}
 }
 
 // drop removes c from the table. If left is not nil, left replaces c.

@@ -361,7 +361,7 @@ func TestDELRepeatsArgumentsOfADDBeforeNextADD(t *testing.T) {
 		return dratest.Call{Command: command, Sandbox: sandbox, IfName: "net1", Netns: netns, Args: args, HasResult: command == "DEL"}
 	}
 	first, second := r.Netns("s1"), r.Netns("s2")
-	difftest.Equal(t, r.Calls(), []dratest.Call{of("ADD", "s1", first), of("DEL", "s1", first), of("ADD", "s2", second), of("DEL", "s2", "")})
+	difftest.Equal(t, r.Calls(), []dratest.Call{of("ADD", "s1", first), of("DEL", "s1", first), of("ADD", "s2", second), of("DEL", "s2", second)})
 }
 
 func TestFailingPluginFailsPodAndLeavesNothing(t *testing.T) {

@@ -23,7 +23,7 @@ type steps struct {
 	notices  *notices
 	metrics  *metrics
 	node     *devices.Node
-	networks network.Runner
+	networks *network.Runner
 
 	infoDir string // see Dirs.DeviceInfoDir
 	retries Retries

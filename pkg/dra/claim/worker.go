@@ -58,11 +58,20 @@ type observation struct {
 func (w *worker) observe(c *claim) (seen observation) {
 	w.table.observe(nil, c)
 	var rdma string
+	var running []state.Attachment
 	w.table.do(func() {
 		seen.record, seen.gates = c.record, c.gatesOpen
 		seen.goal, seen.sandbox = w.table.goalOf(c)
 		seen.view, rdma = w.viewOf(c, seen.goal), w.table.rdmaVariable(c.pod)
+		for _, at := range c.record.Attachments {
+			if at.HasNetns(w.table.bootID) && w.table.isListed(at.Sandbox) {
+				running = append(running, at)
+			}
+		}
 	})
+	for _, at := range running { // an earlier process may have attached it
+		w.steps.holdNetns(&at)
+	}
 	for n, at := range seen.record.Attachments {
 		open, current := w.steps.gate.isOpen(seen.record, &at, rdma)
 		seen.open, seen.view.Attachments[n].GateOpen = append(seen.open, open), current

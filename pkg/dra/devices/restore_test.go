@@ -90,6 +90,7 @@ func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 		b.AttachDevice(dratest.VF0, "")
 		sb := b.Sandbox("s1", "pod")
 		b.RemoveNetns(sb)
+		b.RestartWithLeases() // the former process held the namespace
 		time.AfterFunc(3*time.Second, func() { dratest.NoError(t, b.Kernel.EndNetns(dratest.NetnsOf(sb))) })
 		began := time.Now()
 		difftest.Must(t, b.Agent.StopPodSandbox(t.Context(), sb))

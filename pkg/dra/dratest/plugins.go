@@ -60,7 +60,7 @@ func plugin() {
 	Check(err)
 	var conf pluginConf
 	Check(json.Unmarshal(input, &conf))
-	c := Call{os.Getenv("CNI_COMMAND"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"), os.Getenv("CNI_ARGS"), conf.PrevResult != nil}
+	c := Call{os.Getenv("CNI_COMMAND"), os.Getenv("CNI_CONTAINERID"), os.Getenv("CNI_IFNAME"), namespaceAt(os.Getenv("CNI_NETNS")), os.Getenv("CNI_ARGS"), conf.PrevResult != nil}
 	line, _ := json.Marshal(c)
 	books, err := os.OpenFile(filepath.Join(conf.Dir, "calls"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	Check(err)
@@ -106,6 +106,16 @@ func misbehave(conf pluginConf) {
 		Check(os.MkdirAll(filepath.Dir(path), 0o700))
 		Check(os.WriteFile(path, []byte(info), 0o600))
 	}
+}
+
+// namespaceAt returns the name of the network namespace at a path. A path to a descriptor leads to it even after its own
+// path was removed.
+func namespaceAt(path string) string {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return path
+	}
+	return strings.TrimSuffix(target, " (deleted)")
 }
 
 func fail(why string) {
@@ -166,12 +176,12 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	if err := json.Unmarshal(stdin, &conf); err != nil {
 		return nil, err
 	}
-	command, sandbox, ifName := get("CNI_COMMAND"), get("CNI_CONTAINERID"), get("CNI_IFNAME")
+	command, sandbox, ifName, netns := get("CNI_COMMAND"), get("CNI_CONTAINERID"), get("CNI_IFNAME"), namespaceAt(get("CNI_NETNS"))
 	p.mu.Lock()
 	what := sandbox + " " + ifName
 	p.Started = append(p.Started, command+" "+what)
 	if command == "DEL" {
-		p.Netns[filepath.Base(path)] = get("CNI_NETNS")
+		p.Netns[filepath.Base(path)] = netns
 	}
 	does := p.hook
 	if p.busy[sandbox] || command == "ADD" && conf.PrevResult == nil && p.interfaces[what] {
@@ -189,7 +199,7 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	}
 	if command == "ADD" { // a failed ADD may leave an interface too
 		p.setInterface(what, true)
-		p.useDevice(conf, get("CNI_NETNS"), ifName)
+		p.useDevice(conf, netns, ifName)
 	}
 	if does != nil {
 		if err := does(command, sandbox, ifName); err != nil {
@@ -198,10 +208,10 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	}
 	if command == "DEL" {
 		p.setInterface(what, false)
-		return nil, conf.returnDevice(p.Kernel, get("CNI_NETNS"), ifName)
+		return nil, conf.returnDevice(p.Kernel, netns, ifName)
 	}
 	return fmt.Appendf(nil, `{"cniVersion": %q, "interfaces": [{"name": %q, "mac": "02:00:00:00:00:01", "sandbox": %q}], "dns": {}}`,
-		conf.CNIVersion, ifName, get("CNI_NETNS")), nil
+		conf.CNIVersion, ifName, netns), nil
 }
 
 // useDevice runs [pluginConf.useDevice]. It records a violation if the device is not restored, or has the wrong driver.

@@ -30,6 +30,8 @@ type Runner struct {
 	CNIBinDirs []string // directories of CNI plugins, below HostRoot
 	HostRoot   string   // root directory of CNI plugins; "" = the root of this process
 
+	Namespaces Namespaces
+
 	Node    *devices.Node
 	Exec    invoke.Exec       // runs CNI plugins; nil = run them with package cniexec
 	Reached func(name string) // called after each write and each plugin

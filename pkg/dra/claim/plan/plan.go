@@ -41,7 +41,7 @@ type AttachmentView struct {
 	Bare           bool // the claim has no network for the device
 	SameSandbox    bool // it was attached to the sandbox of the goal
 	SandboxGone    bool // its sandbox certainly no longer exists, though the runtime has reported no end
-	NetnsGone      bool // its network namespace no longer exists, or the node has rebooted; DEL cannot clean up everything
+	NetnsGone      bool // the path of its network namespace no longer exists, or the node has rebooted
 	GateOpen       bool // its gate is open and current, and its device plugin's file exists
 	RetryDue       bool // the back-off after its last DEL or restore is over
 	TriesExhausted bool // DEL or restore failed as often as allowed
