@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	validator "github.com/containerd/nri/plugins/default-validator"
 
 	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/dra"
@@ -139,6 +140,31 @@ func TestDriverReconnectsAndHandlesMissedEvents(t *testing.T) {
 	})
 	second.end(stays)
 	r.ExpectInterfaces("s3_net1")
+}
+
+// While the driver restarts, only the runtime's own validator can keep a container from starting without the networks of its
+// pod. It knows a plugin by its name, with or without the index.
+func TestValidatorRefusesContainersWhileDriverRestarts(t *testing.T) {
+	r := dratest.NewRig(t)
+	globally := &validator.DefaultValidatorConfig{Enable: true, RequiredPlugins: []string{"10-" + dratest.Driver}, TolerateMissingAnnotation: "example.com/tolerate"}
+	nri := containerRuntime{nritest.Serve(t, socket(r), nil, adaptation.WithDefaultValidator(globally)), t}
+	wire := newProxy(t, filepath.Join(r.Dir, "line"), socket(r))
+	agent := connect(r, filepath.Join(r.Dir, "line"))
+	r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+	needs, tolerates := r.Sandbox("s1", "pod"), r.Sandbox("s2", "driver")
+	needs.Annotations = map[string]string{"required-plugins.noderesource.dev": `["` + dratest.Driver + `"]`}
+	tolerates.Annotations = map[string]string{"example.com/tolerate": "true"}
+	create := func(sb *api.PodSandbox) error {
+		_, err := nri.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: sb, Container: &api.Container{Id: "c", Name: "app"}})
+		return err
+	}
+	difftest.Must(t, nri.runPod(needs), nri.runPod(tolerates), create(needs), create(tolerates))
+	wire.Close()
+	wire.disconnect()
+	difftest.Eventually(t, "disconnected", func() bool { return !agent.Connected() })
+	difftest.Eventually(t, "the runtime refuses the container", func() bool { return create(needs) != nil })
+	difftest.Says(t, create(needs), `required plugins "10-`+dratest.Driver+`,`+dratest.Driver+`" not present`)
+	difftest.Must(t, create(tolerates))
 }
 
 // A runtime does not list sandboxes whose state is uncertain.
