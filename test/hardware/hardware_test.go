@@ -98,6 +98,9 @@ func TestEachDifferenceIsTold(t *testing.T) {
 		now := before
 		change(&now)
 		difftest.Same(t, want, strings.Join(before.unlike(now), "; "), want)
+		if free := strings.HasPrefix(want, "MAC") || strings.HasPrefix(want, "up"); (before.unlikeAfterBoot(now) == nil) != free {
+			t.Errorf("after a boot: %q, want a difference %v", before.unlikeAfterBoot(now), !free)
+		}
 	}
 }
 

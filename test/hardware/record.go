@@ -156,16 +156,21 @@ func (n *node) undo(ctx context.Context, out io.Writer) (different bool, err err
 	return wrong != nil, n.end()
 }
 
+// unlikeAfterBoot leaves out what a boot sets as it likes: many PFs draw new MACs for their VFs.
+func (s state) unlikeAfterBoot(now state) []string {
+	now.MAC, now.Up = s.MAC, s.Up
+	return s.unlike(now)
+}
+
 // undone restores a function, unless it has a user since. A boot has undone what the run did, so that nothing is changed
-// after it; it sets interfaces up or down as it likes, and many PFs draw new MACs for their VFs.
+// after it.
 func (n *node) undone(ctx context.Context, f function, sameBoot bool) (different []string) {
 	if !sameBoot {
 		now, err := n.state(f.Ref)
 		if err != nil {
 			return []string{err.Error()}
 		}
-		now.MAC, now.Up = f.State.MAC, f.State.Up
-		return f.State.unlike(now)
+		return f.State.unlikeAfterBoot(now)
 	}
 	all, err := n.look(ctx)
 	if err != nil {
