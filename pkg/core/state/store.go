@@ -110,6 +110,9 @@ func (s *Store) Writable() error { return s.dir.Room(16) } // several claims may
 // the error of a record whose parts for the Kubernetes API are invalid.
 func (s *Store) All(valid func(*Claim) error) ([]*Claim, []Problem, error) {
 	names, err := s.dir.Names()
+	if err == nil && !slices.Contains(names, lockFile) { // Open has created it
+		err = fmt.Errorf("state directory %s: it is not the one that this process has locked: was it removed, or unmounted?", s.dir.Path(""))
+	}
 	if err != nil {
 		return nil, nil, err
 	}

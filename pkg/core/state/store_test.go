@@ -216,3 +216,16 @@ func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 	}
 	difftest.Equal(t, difftest.Read(t, torn), "{") // only the driver sets it aside
 }
+
+// The driver would release the devices of claims whose records it does not see.
+func TestOtherDirectoryIsNotAnEmptyList(t *testing.T) {
+	s, dir := open(t)
+	difftest.Must(t, s.Put(full("u1")), os.Rename(dir, dir+".former"))
+	if _, _, err := s.All(valid); err == nil {
+		t.Error("missing: no error")
+	}
+	difftest.Must(t, os.Mkdir(dir, 0o700))
+	if _, _, err := s.All(valid); err == nil {
+		t.Error("replaced: no error")
+	}
+}
