@@ -19,9 +19,35 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"devinfo-cni.io/pkg/core/build"
 )
 
+const help = `cni-dra-gate is an OCI hook of cni-dra-driver, which installs it on nodes and names it in its CDI specs:
+the container runtime runs it for each container of a claim. It fails a container that is not in the
+network namespace, or not of the pod, that the claim was prepared for. Nobody else has to run it.
+
+  cni-dra-gate NAMESPACE|pod/UID CLAIM    with the runtime's state of the container on standard input
+  cni-dra-gate --version
+`
+
+// forPeople returns what --help or --version prints; "" = the command line is a runtime's.
+func forPeople(args []string) string {
+	switch {
+	case len(args) != 1:
+	case args[0] == "--help", args[0] == "-h":
+		return help
+	case args[0] == "--version":
+		return "cni-dra-gate version " + build.Read().String() + "\n"
+	}
+	return ""
+}
+
 func main() {
+	if text := forPeople(os.Args[1:]); text != "" {
+		_, _ = os.Stdout.WriteString(text)
+		return
+	}
 	if err := check(os.Args[1:], os.Stdin, "/proc"); err != nil {
 		_, _ = os.Stderr.WriteString("cni-dra-driver: " + err.Error() + "\n")
 		os.Exit(1)

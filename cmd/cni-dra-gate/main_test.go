@@ -47,3 +47,17 @@ func TestGateAdmitsOnlyContainersOfItsPod(t *testing.T) {
 		}
 	}
 }
+
+// A runtime runs the program with two arguments. Everything else is for people.
+func TestHelpAndVersionAreForPeople(t *testing.T) {
+	for _, flag := range []string{"--help", "-h", "--version"} {
+		if text := forPeople([]string{flag}); !strings.HasPrefix(text, "cni-dra-gate ") {
+			t.Errorf("%s: %q", flag, text)
+		}
+	}
+	for _, args := range [][]string{nil, {"--help", "claim ns/a"}, {"/run/netns/a", "--version"}, {"x"}} {
+		if text := forPeople(args); text != "" {
+			t.Errorf("%q: %q", args, text)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -87,7 +88,7 @@ func (o *options) check(flags *pflag.FlagSet) error {
 	for flag, patterns := range map[string][]string{"inject-namespaces": o.Injection.Only, "inject-exclude-namespaces": o.Injection.Except} {
 		for _, pattern := range patterns {
 			_, err := path.Match(pattern, "")
-			errs.Value(err != nil || pattern == "", flag, pattern, "must be a namespace, or a pattern such as team-*")
+			errs.Value(err != nil || !namespaces.MatchString(pattern) || len(pattern) > 63 && !strings.Contains(pattern, "["), flag, pattern, "must be a namespace, in lower-case letters, digits and \"-\", or a pattern such as team-*")
 		}
 	}
 	errs.If(o.force && !o.uninstall, "--force requires --uninstall: give both")
@@ -96,6 +97,9 @@ func (o *options) check(flags *pflag.FlagSet) error {
 	errs.Paths(flags)
 	return errors.Join(errs...)
 }
+
+// namespaces matches patterns for names of namespaces, which are DNS labels (RFC 1123).
+var namespaces = regexp.MustCompile(`^[a-z0-9*?\[\]^\\]([a-z0-9*?\[\]^\\-]*[a-z0-9*?\[\]^\\])?$`)
 
 // checkHost returns an error for each host directory that does not exist. Otherwise the error would appear
 // only when a delegate or device node is needed.

@@ -149,7 +149,11 @@ func offeredCommand(t *tool) *cobra.Command {
 					fmt.Fprintf(w, "%s does not exist: either cni-dra-driver has never run on this node, or the kubelet's directory is a different one; then give the driver's state directory with --dra-state-dir\n", h.ClaimDir)
 					return
 				case len(list) == 0:
-					fmt.Fprintln(w, "cni-dra-driver offers no devices of this node")
+					none := "cni-dra-driver offers no devices of this node"
+					if !h.driverAway() && (offer == nil || offer.Problem == "") {
+						none += ", only the shared device cni, for networks that need no device"
+					}
+					fmt.Fprintln(w, none)
 					if offer != nil {
 						for _, idle := range offer.Unmatched {
 							fmt.Fprintln(w, printable(offer.Rules+": "+idle.String()))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -19,9 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
@@ -43,10 +47,11 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		{"topology", "run devinfoctl topology on a node, which prints its network devices and their holders as a tree", " -- 0000:3b:00.0", []string{"topology"}},
 		{"doctor", "run devinfoctl doctor on a node, which prints its problems with remedies", " -- -o json", []string{"doctor"}},
 		{"offered", "run devinfoctl offered on a node, which prints the devices that cni-dra-driver offers and their claims", " -- -o json", []string{"offered"}},
-		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments", " --scrub > n1.txtar", []string{"capture", "-o", "-"}},
+		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments", " --scrub -o n1.txtar", []string{"capture", "-o", "-"}},
 	} {
 		example := "  kubectl devinfo " + c.name + " n1"
 		var scrub bool
+		var file string
 		cmd := &cobra.Command{
 			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: example + "\n" + example + c.also, Args: commandline.Many("NODE"), ValidArgsFunction: t.complete("nodes", false),
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,9 +59,17 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 				if scrub {
 					command = append(command, "--scrub")
 				}
+				if _, err := os.Lstat(file); err == nil {
+					return clierr.Misuse("remove it, or name another file", "-o: %s exists", file)
+				}
 				var out, errOut bytes.Buffer
+				done := commandline.Progress(t.rawErr, c.name+" of node "+args[0])
 				err := t.onNode(cmd.Context(), args[0], command, &out, &errOut)
+				done()
 				fmt.Fprint(t.ErrOut, errOut.String())
+				if file != "" {
+					return cmp.Or(t.save(file, out.Bytes(), err), err)
+				}
 				to := t.Out
 				if c.name == "capture" { // it is a file
 					to = t.raw
@@ -67,11 +80,29 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		}
 		if c.name == "capture" {
 			cmd.Flags().BoolVar(&scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
+			cmd.Flags().StringVarP(&file, "output", "o", "", "the `file` to write, which must not exist (default standard output)")
+			_ = cmd.MarkFlagFilename("output", "txtar")
 		}
 		t.agentFlags(cmd)
 		all = append(all, cmd)
 	}
 	return all
+}
+
+// save writes a capture for its owner only. An answer that broke off is none; one that devinfoctl calls incomplete is kept.
+func (t *tool) save(name string, text []byte, err error) error {
+	if err != nil && !errors.As(err, new(exec.CodeExitError)) || len(text) == 0 {
+		return nil
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	_, err = file.Write(text)
+	if err = cmp.Or(err, file.Close()); err != nil {
+		return errors.Join(fmt.Errorf("-o: %w", err), os.Remove(name))
+	}
+	return nil
 }
 
 func (t *tool) agentFlags(cmd *cobra.Command) {
@@ -184,18 +215,50 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, node string) {
 }
 
 func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, error) {
+	var list struct{ Attachments []cluster.Record }
+	err := t.answerOf(ctx, node, &list, "list")
+	return list.Attachments, err
+}
+
+// answerOf decodes what devinfoctl prints on a node. It notes an answer that devinfoctl calls incomplete.
+func (t *tool) answerOf(ctx context.Context, node string, into any, command ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	defer commandline.Progress(t.rawErr, "asking node "+node)()
 	var out, errOut bytes.Buffer
-	if err := t.onNode(ctx, node, []string{"list", "-o", "json"}, &out, &errOut); err != nil {
-		if said := strings.TrimSpace(errOut.String()); said != "" {
-			err = fmt.Errorf("%w: %s", err, said)
-		}
-		return nil, err
+	err := t.onNode(ctx, node, append(command, "-o", "json"), &out, &errOut)
+	said := strings.TrimSpace(errOut.String())
+	exit, ran := errors.AsType[exec.CodeExitError](err)
+	readable := json.Unmarshal(out.Bytes(), into) == nil
+	switch {
+	case ran && readable && exit.Code == clierr.Blind:
+		t.note("node %s: %s", node, said)
+	case ran && readable && exit.Code == clierr.Found: // the answer contains the problem
+	case err != nil && said != "":
+		return fmt.Errorf("%w: %s", err, said)
+	case err != nil:
+		return err
+	case !readable:
+		return errors.New("devinfoctl on the node did not print an answer in JSON: install the same version of devinfo on the node and on this machine")
 	}
-	var list struct{ Attachments []cluster.Record }
-	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
-		return nil, errors.New("devinfoctl on the node did not print a list of attachments: install the same version of devinfo on the node and on this machine")
+	return nil
+}
+
+// byInterface returns the attachments with the device of an interface of the node, which may be named by an altname.
+func (t *tool) byInterface(ctx context.Context, list []cluster.Network, name string) []cluster.Network {
+	var found struct {
+		Device     string
+		DeviceInfo json.RawMessage
 	}
-	return list.Attachments, nil
+	if t.silent || strings.ContainsAny(name, ":/") || t.answerOf(ctx, t.node, &found, "inspect", name) != nil {
+		return nil // an address or a socket, or the node has no such interface
+	}
+	if is := cluster.Holders(list, found.Device); len(is) > 0 {
+		return is
+	}
+	info, err := devinfo.Parse(found.DeviceInfo)
+	if err != nil {
+		return nil
+	}
+	return cluster.Holders(list, view.Of(info).Device)
 }

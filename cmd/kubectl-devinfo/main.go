@@ -5,7 +5,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 
@@ -13,8 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -38,16 +42,23 @@ func (t *tool) report(err error) int {
 	if remote, is := errors.AsType[exec.CodeExitError](err); is {
 		return remote.Code
 	}
+	if u, is := errors.AsType[*url.Error](err); is && t.started { // the words of kubectl
+		err = fmt.Errorf("Unable to connect to the server: %w", u.Err) //nolint:staticcheck // its capital letter too
+		if server, parseErr := url.Parse(u.URL); parseErr == nil && net.IsConnectionRefused(u) {
+			err = fmt.Errorf("The connection to the server %s was refused - did you specify the right host or port?", server.Host) //nolint:staticcheck // also its question mark
+		}
+	}
 	return clierr.Report(t.ErrOut, "kubectl devinfo", t.started, err)
 }
 
 type tool struct {
 	genericiooptions.IOStreams                                // safe for a terminal
-	raw                        io.Writer                      // standard output for files
+	raw, rawErr                io.Writer                      // standard output for files, and standard error for progress
 	config                     *genericclioptions.ConfigFlags // kubectl's flags: --kubeconfig, --context, -n, ...
 	api                        kubernetes.Interface           // set when a command starts
 
-	output         string // -o; "" = table; pod NAME without -o sets "paragraphs"
+	output         string                   // -o; "" = table; pod NAME without -o sets "paragraphs"
+	template       printers.ResourcePrinter // of -o jsonpath and go-template; nil = another format
 	noHeaders      bool
 	allNamespaces  bool
 	selector       string
@@ -82,7 +93,7 @@ Exit codes:
 
 func newTool(streams genericiooptions.IOStreams) *tool {
 	safe := genericiooptions.IOStreams{In: streams.In, Out: clierr.Terminal(streams.Out), ErrOut: clierr.Terminal(streams.ErrOut)}
-	t := &tool{IOStreams: safe, raw: streams.Out, config: genericclioptions.NewConfigFlags(true)}
+	t := &tool{IOStreams: safe, raw: streams.Out, rawErr: streams.ErrOut, config: genericclioptions.NewConfigFlags(true)}
 	t.exec = t.execute
 	return t
 }

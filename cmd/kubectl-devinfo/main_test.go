@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,8 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/cluster"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
@@ -229,6 +233,9 @@ func (s *apiServer) seen(t *testing.T, answer string, args []string) string {
 		fmt.Fprintf(&b, "> %s\n", command)
 	}
 	b.WriteString(stdout.String())
+	if stdout.Len() > 0 && !strings.HasSuffix(stdout.String(), "\n") { // of a template
+		b.WriteString("\n")
+	}
 	for line := range strings.Lines(stderr.String()) {
 		b.WriteString("! " + line)
 	}
@@ -252,4 +259,51 @@ func decoded(t *testing.T, documents string) (objects []runtime.Object) {
 		objects = append(objects, object)
 	}
 	return objects
+}
+
+// An API server that does not answer is reported in the words that people know from kubectl.
+func TestUnreachableServerIsReportedInKubectlsWords(t *testing.T) {
+	server := newAPIServer(t)
+	server.Close()
+	for address, want := range map[string]string{
+		server.URL:             "kubectl devinfo: The connection to the server " + strings.TrimPrefix(server.URL, "http://") + " was refused - did you specify the right host or port?\n",
+		"http://127.0.0.1:bad": "kubectl devinfo: ",
+	} {
+		for _, args := range []string{"-A", "pod web", "doctor n1", "holder eth0"} {
+			tool, stdout, stderr := server.tool(t)
+			*tool.config.APIServer = address
+			if code := tool.run(t.Context(), strings.Fields(args)...); code != clierr.Blind || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), want) {
+				t.Errorf("%s: exit code %d: %q", args, code, stderr)
+			}
+		}
+	}
+}
+
+// A capture is kept even if devinfoctl calls it incomplete, and replaces no file. What breaks off is no capture.
+func TestCaptureIsWrittenToFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, test := range map[string]struct {
+		err  error
+		code int
+		kept bool
+	}{
+		"complete":   {nil, 0, true},
+		"incomplete": {exec.CodeExitError{Err: errors.New("exit"), Code: clierr.Blind}, clierr.Blind, true},
+		"broken off": {errors.New("connection reset by peer"), clierr.Blind, false},
+	} {
+		tool, stdout, _ := newAPIServer(t, agent("devinfo-agent", "devinfo", "a")).tool(t)
+		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
+			_, err := fmt.Fprint(streams.Stdout, "n1: \x1b\n")
+			return errors.Join(err, test.err)
+		}
+		file := filepath.Join(dir, name)
+		code := tool.run(t.Context(), "capture", "n1", "-o", file)
+		text, err := os.ReadFile(file)
+		if code != test.code || stdout.Len() > 0 || (err == nil) != test.kept || err == nil && string(text) != "n1: \x1b\n" {
+			t.Errorf("%s: exit code %d, %q, %v", name, code, text, err)
+		}
+		if code := tool.run(t.Context(), "capture", "n1", "-o", file); test.kept && code != clierr.Usage {
+			t.Errorf("%s: exit code %d where the file exists", name, code)
+		}
+	}
 }

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
 
-	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/cluster"
+	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/validate"
 )
 
@@ -30,14 +30,12 @@ func (t *tool) attachments(ctx context.Context, namespace, node string) ([]clust
 	if t.node != "" {
 		chosen.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", t.node).String()
 	}
-	if err := each(ctx, chosen, t.api.CoreV1().Pods(namespace).List, view.Pod); err != nil {
+	done := commandline.Progress(t.rawErr, "reading pods")
+	err := each(ctx, chosen, t.api.CoreV1().Pods(namespace).List, view.Pod)
+	if done(); err != nil {
 		return nil, err
 	}
-	list, err := t.attachmentsOf(ctx, &view, namespace, node)
-	if unclear := problems(list); len(unclear) > 0 && t.output == "" {
-		t.note("a network of %s has no known device; use -o wide to see the problem", clierr.Few(unclear, shown))
-	}
-	return list, err
+	return t.attachmentsOf(ctx, &view, namespace, node)
 }
 
 // attachmentsOf returns the attachments of the pods in the view. It adds data of their claims and of the agent on the
@@ -68,6 +66,7 @@ func problems(list []cluster.Network) (pods []string) {
 func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace string) (err error) {
 	const few = 50
 	names := view.Claims()
+	defer commandline.Progress(t.rawErr, "reading claims")()
 	switch {
 	case len(names) == 0:
 		return nil
@@ -90,9 +89,12 @@ func (t *tool) readClaims(ctx context.Context, view *cluster.View, namespace str
 func (t *tool) claimsByName(ctx context.Context, view *cluster.View, names []types.NamespacedName) error {
 	for _, name := range names {
 		claim, err := t.api.ResourceV1().ResourceClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-		if err == nil {
+		switch {
+		case err == nil:
 			view.Claim(claim)
-		} else if !apierrors.IsNotFound(err) { // a missing claim was deleted after its pod was listed
+		case apierrors.IsNotFound(err): // not made yet, or deleted after its pod was listed
+			view.NoClaim(name)
+		default:
 			return err
 		}
 	}

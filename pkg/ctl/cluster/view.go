@@ -17,12 +17,18 @@ import (
 
 // A View collects attachments from API objects: pods, then their claims. It keeps only the shown fields, not the objects.
 type View struct {
+	Waiting bool // also show claims that have no device yet
+
 	list   []Network
 	pods   map[types.UID]place
 	claims []types.NamespacedName // claims of the pods
 }
 
-type place struct{ namespace, pod, node string }
+type place struct {
+	namespace, pod, node string
+	claims               []string
+	unscheduled          string // why the pod has no node; "" = it has one, or nobody says why
+}
 
 // Pod adds the attachments in a pod's network-status. It skips a pod that has ended, because its
 // network-status stays while other pods may use its devices.
@@ -33,8 +39,10 @@ func (v *View) Pod(pod *corev1.Pod) {
 	if v.pods == nil {
 		v.pods = map[types.UID]place{}
 	}
-	v.pods[pod.UID] = place{pod.Namespace, pod.Name, pod.Spec.NodeName}
-	for _, name := range claimsOf(pod) {
+	at := place{pod.Namespace, pod.Name, pod.Spec.NodeName, claimsOf(pod), unscheduled(pod)}
+	v.pods[pod.UID] = at
+	v.unmade(pod)
+	for _, name := range at.claims {
 		v.claims = append(v.claims, types.NamespacedName{Namespace: pod.Namespace, Name: name})
 	}
 	v.list = append(v.list, OfMultus(pod)...)
@@ -76,6 +84,13 @@ func (v *View) Claims() []types.NamespacedName {
 // Claim adds the attachments of a claim to the pods of its namespace that it is reserved for.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	list := byClaim(claim)
+	switch given := claim.Status.Allocation; {
+	case given == nil:
+		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, notAllocated)
+	case len(list) == 0 && slices.ContainsFunc(given.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == driver }):
+		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
+			"is allocated, and cni-dra-driver has not prepared it: kubectl describe pod has its error; if there is none, check that it runs on the node")
+	}
 	for _, consumer := range claim.Status.ReservedFor {
 		of, known := v.pods[consumer.UID]
 		if !known || consumer.Resource != "pods" || of.namespace != claim.Namespace {
@@ -87,6 +102,37 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 				a.Problem = fmt.Sprintf("claim %s is reserved for %d pods, and only one at a time has its network", claim.Name, pods)
 			}
 			v.list = append(v.list, a)
+		}
+	}
+}
+
+// driver is the name of cni-dra-driver in claims.
+const driver = "cni.dra.networking.x-k8s.io"
+
+// NoClaim records that a claim does not exist.
+func (v *View) NoClaim(name types.NamespacedName) { v.wait(name, "does not exist: create it") }
+
+const notAllocated = "is not allocated"
+
+// wait adds the claim with a problem to the pods that name it.
+func (v *View) wait(name types.NamespacedName, problem string) {
+	for _, at := range v.pods {
+		if v.Waiting && at.namespace == name.Namespace && slices.Contains(at.claims, name.Name) {
+			if problem == notAllocated && at.unscheduled != "" {
+				problem += ": " + at.unscheduled
+			}
+			v.list = append(v.list, Network{Namespace: at.namespace, Pod: at.pod, Node: at.node, Claim: name.Name, Problem: "claim " + name.Name + " " + problem})
+		}
+	}
+}
+
+// unmade adds the claims of a pod that are not made from their templates yet.
+func (v *View) unmade(pod *corev1.Pod) {
+	for _, c := range pod.Spec.ResourceClaims {
+		made := slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name })
+		if v.Waiting && c.ResourceClaimTemplateName != nil && !made {
+			v.list = append(v.list, Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Claim: c.Name,
+				Problem: "claim " + c.Name + " of the pod is not made: check that ResourceClaimTemplate " + *c.ResourceClaimTemplateName + " exists"})
 		}
 	}
 }
@@ -151,12 +197,20 @@ func OfMultus(pod *corev1.Pod) []Network {
 	return list
 }
 
-// notAttached says why a pod has no network-status.
-func notAttached(pod *corev1.Pod) string {
+// unscheduled returns the scheduler's message for a pod without a node.
+func unscheduled(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
 			return "the pod is not scheduled: " + c.Message
 		}
+	}
+	return ""
+}
+
+// notAttached says why a pod has no network-status.
+func notAttached(pod *corev1.Pod) string {
+	if why := unscheduled(pod); why != "" {
+		return why
 	}
 	return "the pod has no network-status: its sandbox does not exist yet, or Multus does not run on its node"
 }

@@ -13,7 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -106,6 +108,41 @@ func named(flag, path, remedy, what string, is func(fs.FileMode) bool) error {
 func IsTerminal(w io.Writer) bool {
 	file, is := w.(*os.File)
 	return is && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+}
+
+// Progress prints on a terminal, once work has lasted for two seconds, how long it lasts. done removes the line.
+func Progress(to io.Writer, what string) (done func()) {
+	if !IsTerminal(to) {
+		return func() {}
+	}
+	return progress(to, what)
+}
+
+func progress(to io.Writer, what string) (done func()) {
+	stop := make(chan struct{})
+	var line sync.WaitGroup
+	line.Go(func() {
+		start, tick, shown := time.Now(), time.NewTicker(time.Second), false
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				if shown {
+					fmt.Fprint(to, "\r\x1b[K") // erases the line (ECMA-48, EL)
+				}
+				return
+			case <-tick.C:
+				if took := time.Since(start); took >= 2*time.Second {
+					shown = true
+					fmt.Fprintf(to, "\r%s: %d s", clierr.Printable(what), int(took.Seconds()))
+				}
+			}
+		}
+	})
+	return sync.OnceFunc(func() {
+		close(stop)
+		line.Wait()
+	})
 }
 
 // Failed is the exit code of an agent that failed. The help of the agents contains it too.
