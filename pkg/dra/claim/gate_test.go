@@ -226,9 +226,9 @@ func TestCostOfPodIsLinear(t *testing.T) {
 		})
 		return n
 	}
-	few, many := reads(3), reads(12)
+	few, many := reads(2), reads(8)
 	if many > 6*few {
-		t.Errorf("%d calls of read for 24 interfaces, %d for 96", few, many)
+		t.Errorf("%d calls of read for 16 interfaces, %d for 64", few, many)
 	}
 }
 
