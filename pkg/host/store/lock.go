@@ -153,7 +153,7 @@ func await(ctx context.Context, path string, limit, longest time.Duration, try f
 			return &BusyError{Path: path, Waited: limit, Holders: holders(path)}
 		}
 		if pause < shortPause { // a timer would wake a second thread, which costs more than the pause
-			_ = syscall.Nanosleep(&syscall.Timespec{Nsec: int64(min(pause, left))}, nil)
+			nap(min(pause, left))
 		} else {
 			select {
 			case <-ctx.Done():
