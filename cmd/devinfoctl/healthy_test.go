@@ -1,0 +1,51 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/test/difftest"
+)
+
+// A finding that a healthy host shows is a defect of doctor. Two captures have a device that nobody has bound to a driver, and
+// one is of a machine without the plugin.
+func TestDoctorFindsNothingOnHealthyHosts(t *testing.T) {
+	lacks := map[string]string{
+		"mlx5-legacy.txtar": "0000:3b:00.5: no pod has it, but the next one could not use it: it has no driver", "devinfo-try.txtar": "the devinfo plugin is not in",
+		"mlx5-vdpa.txtar": "vdpa5: no pod has it, but the next one could not use it: it has no driver",
+	}
+	captures, err := filepath.Glob(hosts + "*.txtar")
+	if err != nil || len(captures) < 14 {
+		t.Fatal(captures, err)
+	}
+	for _, capture := range captures {
+		var got struct{ Answers []doctor.Finding }
+		difftest.Must(t, json.Unmarshal([]byte(ctl("--capture", capture, "doctor", "--problems", "-o", "json").stdout), &got))
+		lack, found := lacks[filepath.Base(capture)], false
+		for _, f := range got.Answers {
+			is := lack != "" && strings.HasPrefix(f.Text, lack)
+			if found = found || is; !is && f.Level != doctor.Unknown {
+				t.Errorf("%s: %+v", filepath.Base(capture), f)
+			}
+		}
+		if lack != "" && !found {
+			t.Errorf("%s: doctor does not say %q", filepath.Base(capture), lack)
+		}
+	}
+}
+
+// Neither do the examples have mistakes, each with its network or class, and its pod.
+func TestValidateFindsNothingInExamples(t *testing.T) {
+	examples, err := filepath.Glob("../../deploy/examples/*.yaml")
+	if err != nil || len(examples) < 11 {
+		t.Fatal(examples, err)
+	}
+	for _, path := range examples {
+		if o := ctl("validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), path); o.exit != 0 || !strings.Contains(o.stdout, ": valid\n") {
+			t.Errorf("%s: %s", path, o.seen())
+		}
+	}
+}
