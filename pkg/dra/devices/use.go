@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/settings"
 )
 
@@ -243,7 +244,7 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 		warn := func(what string) { n.Log.Warn("device metadata", "left out", what) }
 		maps.Copy(all, metadata.Attributes(info, n.Finder.Sys, warn))
 	}
-	if mtu := mtuOf(at, info); mtu != 0 {
+	if mtu := n.mtuOf(at, info); mtu != 0 {
 		all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
 		if _, published := all[string(inventory.AttrMTU)]; published { // before ADD
 			all[string(inventory.AttrMTU)] = all[metadata.MTU]
@@ -258,12 +259,20 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 	return all
 }
 
-// mtuOf returns the MTU of an attached interface or socket, in bytes; 0 = unknown.
-func mtuOf(at *state.Attachment, info *devinfo.Info) int64 {
+// mtuOf returns the MTU of an attached interface or socket, in bytes; 0 = unknown. Results before CNI 1.1.0 have none, so
+// that the kernel is asked.
+func (n *Node) mtuOf(at *state.Attachment, info *devinfo.Info) int64 {
 	if at.Result == nil {
 		return 0
 	}
 	mtu := metadata.MTUOf(at.Result, at.List, at.IfName, at.Netns)
+	if mtu == 0 && n.Finder != nil {
+		i, err := n.Finder.Interfaces.Interface(at.Netns, at.IfName)
+		if err != nil && !errors.Is(err, link.ErrNoInterface) && !errors.Is(err, link.ErrNoNetns) {
+			n.Log.Warn("device metadata", "left out", fmt.Sprintf("mtu: %v", err))
+		}
+		mtu = int64(i.MTU)
+	}
 	if info != nil && info.VhostUser != nil {
 		mtu = cmp.Or(mtu, metadata.DefaultMTU)
 	}
