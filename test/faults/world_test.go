@@ -246,7 +246,7 @@ func (w *world) clean(s scenario) answer {
 		two[n].after = take(w.t)
 		w.base.restore(w.t, two[n].after)
 	}
-	if two[0].stdout != two[1].stdout || two[0].exit != two[1].exit || two[0].exit < 0 || two[0].exit > 1 || s.settles && two[0].exit != 0 {
+	if two[0].stdout != two[1].stdout || two[0].exit != two[1].exit || two[0].exit < 0 || two[0].exit > 3 || s.settles && two[0].exit != 0 {
 		w.t.Fatalf("%s: exit codes %d and %d, outputs\n%s\n%s\n%s", s.name, two[0].exit, two[1].exit, two[0].stdout, two[1].stdout, two[1].stderr)
 	}
 	return two[1]
