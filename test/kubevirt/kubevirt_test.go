@@ -109,11 +109,10 @@ func TestExampleHasInterfaceThatVirtControllerRequests(t *testing.T) {
 	}
 }
 
-// The page registers a binding plugin and uses it in a VM.
-func TestObjectsOfPageHaveTypesOfKubeVirt(t *testing.T) {
-	_, block, _ := strings.Cut(string(read(t, "../../docs/recipes/kubevirt.md")), "```yaml\napiVersion: kubevirt.io/v1\nkind: KubeVirt\n")
-	block, _, _ = strings.Cut("apiVersion: kubevirt.io/v1\nkind: KubeVirt\n"+block, "```")
-	first, second, _ := strings.Cut(block, "\n---\n")
+// The example registers a binding plugin and uses it in a VM.
+func TestObjectsOfExampleHaveTypesOfKubeVirt(t *testing.T) {
+	objects := strings.Split(string(read(t, "../../deploy/examples/kubevirt/vdpa.yaml")), "\n---\n")
+	first, second := objects[0], objects[2]
 	var kv v1.KubeVirt
 	var vm v1.VirtualMachine
 	must(t, yaml.UnmarshalStrict([]byte(first), &kv))

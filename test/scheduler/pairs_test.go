@@ -71,7 +71,12 @@ func TestPairsOfPageAreNearEachOther(t *testing.T) {
 	}
 	known := classes{"fabric": &fabric, "gpu.nvidia.com": {Spec: resourceapi.DeviceClassSpec{Selectors: selectors("device.driver == 'gpu.nvidia.com'")}}}
 	for name, pairs := range map[string]int{"pair": 1, "eight-pairs": 8} {
-		text := difftest.Block(t, gpuPage, "yaml", "  name: "+name+"\n")
+		text := ""
+		if name == "pair" {
+			text = difftest.Block(t, gpuPage, "yaml", "  name: "+name+"\n")
+		} else {
+			text = difftest.Read(t, "../../deploy/examples/gpu/"+name+".yaml")
+		}
 		objects := strings.Split(text, "\n---\n")
 		if name == "pair" {
 			var pod corev1.Pod
