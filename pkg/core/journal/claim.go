@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -74,10 +75,13 @@ func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
 
 // Hold writes a claim's record and takes its leases. It then removes the files and leases of the previous
 // record that the new one does not name. If another holder excludes one of the leases, Hold changes nothing and
-// returns a [*HeldError]. After another error, such as a full disk, the new record may remain on disk without
-// its leases. [Journal.Holding] then returns false.
+// returns a [*HeldError]. Like ReleaseIf, it refuses a journal that other users can change. After another error, such as
+// a full disk, the new record may remain on disk without its leases. [Journal.Holding] then returns false.
 func (j *Journal) Hold(c *Claim) error {
 	c.Format, c.BootID = Format, j.bootID
+	if err := j.Own(); err != nil {
+		return fmt.Errorf("%w: %s", err, OwnRemedy)
+	}
 	if err := j.make(); err != nil {
 		return err
 	}
@@ -141,6 +145,9 @@ func (j *Journal) Holding(c *Claim) bool { return len(j.Devices(c)) == len(c.Lea
 func (j *Journal) ReleaseIf(record string, allowed func() error) error {
 	if store.CheckName(record) != nil || notThere(j.claims.Path(record)) {
 		return nil
+	}
+	if err := j.Own(); err != nil {
+		return fmt.Errorf("%w: %s", err, OwnRemedy)
 	}
 	return j.Alone(func() error {
 		if err := allowed(); err != nil {
