@@ -250,8 +250,15 @@ func (t *tool) byInterface(ctx context.Context, list []cluster.Network, name str
 		Device     string
 		DeviceInfo json.RawMessage
 	}
-	if t.silent || strings.ContainsAny(name, ":/") || t.answerOf(ctx, t.node, &found, "inspect", name) != nil {
-		return nil // an address or a socket, or the node has no such interface
+	if t.silent || strings.ContainsAny(name, ":/") { // an address or a socket
+		return nil
+	}
+	if err := t.answerOf(ctx, t.node, &found, "inspect", name); err != nil {
+		if !strings.Contains(err.Error(), view.NoDevice) {
+			t.note("node %s: cannot look for %s: %v", t.node, name, err)
+			t.partial = true
+		}
+		return nil
 	}
 	if is := cluster.Holders(list, found.Device); len(is) > 0 {
 		return is

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
 
 	"devinfo-cni.io/test/difftest"
 )
@@ -96,6 +99,31 @@ func TestFailedRequestIsNotAnEmptyAnswer(t *testing.T) {
 					difftest.Same(t, args, stdout, want)
 				}
 			}
+		}
+	}
+}
+
+// A node that cannot look for an interface has not said that nobody has it.
+func TestFailedLookIsNotNobody(t *testing.T) {
+	server := newAPIServer(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, agent("devinfo-agent", "devinfo", "a"))
+	for said, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"devinfoctl: eth9: no device of that name\n":       {1, "No pod has eth9"},
+		"devinfoctl: /sys/class/net: input/output error\n": {3, "input/output error"},
+	} {
+		tool, _, errOut := server.tool(t)
+		tool.exec = func(_ context.Context, _ *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
+			if command[1] == "list" {
+				_, err := io.WriteString(streams.Stdout, `{"attachments": []}`)
+				return err
+			}
+			_, err := io.WriteString(streams.Stderr, said)
+			return errors.Join(err, exec.CodeExitError{Err: errors.New("exit status 2"), Code: 2})
+		}
+		if code := tool.run(t.Context(), "holder", "eth9", "--node", "n1"); code != want.code || !strings.Contains(errOut.String(), want.text) {
+			t.Errorf("%q: exit code %d: %s", said, code, errOut)
 		}
 	}
 }

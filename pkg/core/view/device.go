@@ -98,6 +98,9 @@ func FullAddress(name string) string {
 
 var nearlyPCI = regexp.MustCompile(`^([0-9A-Za-z]+:)?[0-9A-Za-z]+:[0-9A-Za-z]+\.[0-9A-Za-z]+$`)
 
+// NoDevice is in devinfoctl's error for a name that no device of the node has.
+const NoDevice = "no device of that name"
+
 // Misspelt says what a PCI address may be if the name is nearly one; "" = it is one, or another name.
 func Misspelt(name string) string {
 	if _, err := pci.Parse(FullAddress(name)); err == nil || !nearlyPCI.MatchString(name) {

@@ -167,5 +167,5 @@ func (n *Node) unknown(s Subject) error {
 	if s.Netns != "" {
 		return clierr.For(fmt.Errorf("%s: no interface of that name in %s", s.Name, s.Netns), "ip -n NAME link shows the interfaces of a network namespace")
 	}
-	return clierr.For(fmt.Errorf("%s: no device of that name", s.Name), cmp.Or(view.Misspelt(s.Name), "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"))
+	return clierr.For(fmt.Errorf("%s: %s", s.Name, view.NoDevice), cmp.Or(view.Misspelt(s.Name), "devinfoctl topology shows the node's devices; an interface in a pod needs --netns"))
 }
