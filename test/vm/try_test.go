@@ -146,10 +146,7 @@ var killings = []string{"by deviceID, after", "delegate", "killed", "macvlan", "
 // number of kills, one within each check in turn.
 func TestTryIsKilled(t *testing.T) {
 	needs(t, "igb")
-	kills, err := strconv.Atoi(os.Getenv("DEVINFO_VM_KILLS"))
-	if err != nil || kills == 0 {
-		t.Skip("DEVINFO_VM_KILLS is not set: each kill takes half a minute in the emulation")
-	}
+	kills := kills(t)
 	t.Cleanup(func() { vfsBack(t) })
 	const vf = "0000:41:10.0"
 	node, was, _ := kept(t, vf, "enp65s0v0", "enp65s0", 0)
@@ -198,6 +195,41 @@ func TestTryIsKilled(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills: %v", kills, done)
+}
+
+// kills returns DEVINFO_VM_KILLS. Tests that take minutes in the emulation are skipped without it.
+func kills(t *testing.T) int {
+	t.Helper()
+	n, err := strconv.Atoi(os.Getenv("DEVINFO_VM_KILLS"))
+	if err != nil || n == 0 {
+		t.Skip("DEVINFO_VM_KILLS is not set: it takes minutes in the emulation")
+	}
+	return n
+}
+
+// A boot has undone what a run did. Afterwards --restore only compares, and MACs and states may be new.
+func TestTryComparesAfterBoot(t *testing.T) {
+	needs(t, "igb")
+	_ = kills(t)
+	t.Cleanup(func() { vfsBack(t) })
+	const vf, record = "0000:41:10.0", "/var/lib/devinfo-try/run.json"
+	cmd := exec.Command(tryProgram, "--yes", "-o", t.TempDir()+"/report.txtar", "--only", "bound again", vf)
+	must(t, cmd.Start())
+	eventually(t, "the run has begun", func() bool { return exists(record) || ended(cmd.Process.Pid) })
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	text := read(t, record)
+	if status, said := try(t, nil, "--restore"); status != 0 {
+		t.Errorf("--restore: %d %s", status, said)
+	}
+	write(t, record, strings.Replace(text, `"BootID": "`, `"BootID": "earlier-`, 1))
+	run(t, "ip", "link", "set", "enp65s0v0", "address", "02:00:00:00:00:66", "up")
+	if status, said := try(t, nil, "--restore"); status != 0 || !strings.Contains(said, vf+" is as before") || exists(record) {
+		t.Errorf("after a boot: %d %s", status, said)
+	}
+	if now := mac(t, "enp65s0v0"); now != "02:00:00:00:00:66" {
+		t.Errorf("the MAC was changed to %s", now)
+	}
 }
 
 func ended(pid int) bool {
