@@ -164,12 +164,15 @@ func (s *search) rdma(fn sysfs.Function) string {
 // apart returns the RDMA device on another function that is bound to an interface of this one: the pod's, or one that
 // /sys shows. The name of the pod's interface is not enough, because interfaces of other pods may have the same one.
 func (s *search) apart(fn sysfs.Function) (*sysfs.Apart, error) {
-	ports, err := s.Sys.Ports(fn)
-	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
-	if err != nil || s.link == nil && len(ports) == 0 {
+	list, err := s.Sys.RDMAApart()
+	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	list, err := s.Sys.RDMAApart()
+	ports, err := s.Sys.Ports(fn)
+	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
+	if err != nil {
+		return nil, err
+	}
 	for _, a := range list {
 		if slices.ContainsFunc(ports, func(p sysfs.Port) bool { return p.Name == a.Netdev }) {
 			i, err := s.Interfaces.Interface("", a.Netdev)
