@@ -43,9 +43,11 @@ func (t *tool) report(err error) int {
 		return remote.Code
 	}
 	if u, is := errors.AsType[*url.Error](err); is && t.started { // the words of kubectl
-		err = fmt.Errorf("Unable to connect to the server: %w", u.Err) //nolint:staticcheck // its capital letter too
+		//lint:ignore ST1005 its capital letter too
+		err = fmt.Errorf("Unable to connect to the server: %w", u.Err)
 		if server, parseErr := url.Parse(u.URL); parseErr == nil && net.IsConnectionRefused(u) {
-			err = fmt.Errorf("The connection to the server %s was refused - did you specify the right host or port?", server.Host) //nolint:staticcheck // also its question mark
+			//lint:ignore ST1005 also its question mark
+			err = fmt.Errorf("The connection to the server %s was refused - did you specify the right host or port?", server.Host)
 		}
 	}
 	return clierr.Report(t.ErrOut, "kubectl devinfo", t.started, err)

@@ -312,7 +312,7 @@ func TestFailedReadIsAnError(t *testing.T) {
 		{"igb-sriov", function("0000:01:10.6"), own, nil},
 		{"mlx5-vdpa", &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa1", Driver: "vhost"}}, own, nil},
 	} {
-		try := func(nth int) (text string, err error, failed string) {
+		try := func(nth int) (text, failed string, err error) {
 			g := on(t, c.host, c.allow...)
 			g.Sys = sysfs.New(capturetest.Tree{FS: capturetest.Load(t, c.host).Sys(), BeforeCall: func(name string) error {
 				if nth--; nth == 0 {
@@ -322,12 +322,12 @@ func TestFailedReadIsAnError(t *testing.T) {
 				return nil
 			}})
 			got, err := g.For(c.found, c.info)
-			return show(got), err, failed
+			return show(got), failed, err
 		}
-		want, err, _ := try(0)
+		want, _, err := try(0)
 		difftest.Must(t, err)
 		for nth := 1; ; nth++ {
-			got, err, failed := try(nth)
+			got, failed, err := try(nth)
 			if failed == "" {
 				break
 			}
