@@ -277,6 +277,6 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	difftest.Equal(t, len(r.CallNames()), 1)
 	difftest.Must(t, os.WriteFile(filepath.Join(r.Dir, "go-on"), nil, 0o644))
-	difftest.Eventually(t, "the DEL was run", func() bool { return len(r.Calls()) > 1 && agent.Census().Phases["Prepared"] == 3 })
+	difftest.Eventually(t, "the DEL was run", func() bool { return len(r.Calls()) > 1 && agent.Census().Phases["Prepared"] == 4 }) // all
 	r.ExpectInterfaces()
 }
