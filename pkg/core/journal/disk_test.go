@@ -29,7 +29,7 @@ func roomFor(t *testing.T, disk storetest.Disk, do func() error) (room int) {
 			return room
 		}
 		if !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("%d free inodes: got %v", room, err)
+			t.Fatalf("%d free inodes: got %v", room, err)
 		}
 		expectFiles(t, disk.Dir, before...)
 	}

@@ -21,7 +21,7 @@ type Disk struct {
 func Mount(t *testing.T, inodes int) Disk {
 	t.Helper()
 	d := Disk{t.TempDir(), t}
-	d.mount("tmpfs", 0, fmt.Sprint("size=1m,nr_inodes=", inodes))
+	d.mount("tmpfs", 0, fmt.Sprint("size=1m,mode=755,nr_inodes=", inodes))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(d.Dir, 0); err != nil {
 			t.Error(err)
