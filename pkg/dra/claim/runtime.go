@@ -266,8 +266,10 @@ func (e *Engine) SetConnected(on bool) {
 	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
 }
 
+// Connected reports whether NRI is connected and the runtime has listed its sandboxes. Before the list, a sandbox may start
+// without a call of the engine, and then is in the list.
 func (e *Engine) Connected() bool {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	return e.table.connected
+	return e.table.connected && e.table.synced
 }

@@ -56,9 +56,12 @@ func (n *Namespaces) Close(sandbox string) {
 
 // CloseAll closes all of them.
 func (n *Namespaces) CloseAll() {
-	for sandbox := range n.open {
-		n.Close(sandbox)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, file := range n.open {
+		_ = file.Close()
 	}
+	clear(n.open)
 }
 
 // Path returns a path below root that leads to the open network namespace of a sandbox, or "" if it is not open or root
