@@ -3,7 +3,6 @@ package devinfo
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
@@ -53,7 +52,7 @@ func (r request) bare(info *devinfo.Info) (bool, error) {
 		return false, nil
 	}
 	fn, _, err := r.c.Finder.Sys.PCI(address)
-	return strings.Contains(fn.Driver, "vfio") || strings.Contains(fn.Driver, "uio"), err
+	return sysfs.OnVFIO(fn.Driver) || sysfs.OnUIO(fn.Driver), err
 }
 
 // heldError adds the pod that asked for the device, and the remedy, to the error of a refused lease.

@@ -84,10 +84,15 @@ type VFIO struct {
 // vfio_noiommu_group_alloc).
 const noIOMMU = "vfio-noiommu"
 
-// VFIO returns the VFIO device nodes of a function. ok is false unless a VFIO driver is bound to it: vfio-pci,
-// or a vendor's variant such as mlx5_vfio_pci.
+// OnVFIO reports whether a driver is one of VFIO: vfio-pci, or a vendor's variant such as mlx5_vfio_pci.
+func OnVFIO(driver string) bool { return strings.Contains(driver, "vfio") }
+
+// OnUIO reports whether a driver is one of uio: uio_pci_generic of the kernel, or igb_uio of DPDK.
+func OnUIO(driver string) bool { return strings.Contains(driver, "uio") }
+
+// VFIO returns the VFIO device nodes of a function. ok is false unless a VFIO driver is bound to it.
 func (f *FS) VFIO(fn Function) (v VFIO, ok bool, err error) {
-	if !strings.Contains(fn.Driver, "vfio") {
+	if !OnVFIO(fn.Driver) {
 		return VFIO{}, false, nil
 	}
 	d := f.in(fn.dir)

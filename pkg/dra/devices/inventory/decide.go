@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"k8s.io/dynamic-resource-allocation/cel"
+
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // DecideInput is the state that [Decide] needs in addition to devices and rules.
@@ -216,7 +218,7 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return d.Unusable
 	case isNIC(d.Kind) && len(on) > 0:
 		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on))
-	case d.onUIO(): // DMA without an IOMMU
+	case sysfs.OnUIO(d.Driver): // DMA without an IOMMU
 		return fmt.Sprintf("it is on %s, whose users can write to all memory, so no container gets /dev/uioN: bind it to vfio-pci", d.Driver)
 	case useless && len(on) > 0:
 		return fmt.Sprintf("it has no interface here, but %s on it", count(on))

@@ -28,6 +28,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/listing"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Pods can share a NIC or a master (bond, bridge or OVS bridge). A master cannot be exclusive.
@@ -91,12 +92,9 @@ func Text(d resourceapi.Device, name resourceapi.QualifiedName) string {
 // moved reports whether the device needs an interface but has none here. The interface may be in another network
 // namespace.
 func (d *Device) moved() bool {
-	withoutInterface := d.Kind == hostdev.VDPA || d.Verbs && !d.Closed || strings.Contains(d.Driver, "vfio") || d.onUIO()
+	withoutInterface := d.Kind == hostdev.VDPA || d.Verbs && !d.Closed || sysfs.OnVFIO(d.Driver) || sysfs.OnUIO(d.Driver)
 	return d.IfName == "" && !withoutInterface
 }
-
-// onUIO reports whether a driver of uio has the device: uio_pci_generic of the kernel, or igb_uio of DPDK.
-func (d *Device) onUIO() bool { return strings.Contains(d.Driver, "uio") }
 
 // UsedByHost returns why the device cannot be given to pods, or "" if it can.
 func (d *Device) UsedByHost() string {

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -90,7 +89,7 @@ func (d *Devices) Look(ref hostdev.Ref) (Snapshot, error) {
 		f.Bus, f.Device = n.Bus, n.Device
 	}
 	now, err := d.read(f, func(p sysfs.Port) bool { return p.Name == ref.IfName }, func(p sysfs.Port) bool { return p.DevPort == 0 })
-	if err == nil && ref.IfName != "" && now.IfName == "" && !strings.Contains(now.Driver, "vfio") {
+	if err == nil && ref.IfName != "" && now.IfName == "" && !sysfs.OnVFIO(now.Driver) {
 		err = fmt.Errorf("%s, %s: %w", now.Device, ref.IfName, ErrNotOnNode)
 	}
 	now.Version = version
