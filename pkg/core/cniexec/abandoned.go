@@ -67,19 +67,26 @@ type process struct{ pid, fd int }
 // look reports whether the process has the mark in its environment, and how long it has run.
 func (p process) look(mark string) (has bool, age time.Duration, err error) {
 	dir := fmt.Sprintf("/proc/%d/", p.pid)
-	env, err := os.ReadFile(dir + "environ")
-	stat, statErr := os.ReadFile(dir + "stat")
-	if p.ended(0) || errors.Is(err, unix.ESRCH) { // the files were perhaps another process', or this one is ending
+	env, envErr := os.ReadFile(dir + "environ")
+	stat, err := os.ReadFile(dir + "stat")
+	if p.ended(0) { // the files were perhaps another process'
 		return true, 0, nil
 	}
-	if err = errors.Join(err, statErr); err != nil {
+	if err != nil {
 		return false, 0, err
 	}
-	const ticks = 100                                               // USER_HZ, the same on all architectures of Go
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from the third one; the second may have blanks
 	if len(fields) < 20 {
 		return false, 0, fmt.Errorf("%sstat: %q: too short", dir, stat)
 	}
+	if envErr != nil {
+		const exiting = 4 // PF_EXITING of linux/sched.h: it has no memory, which others see as ESRCH or EACCES
+		if flags, _ := strconv.ParseUint(string(fields[6]), 10, 32); flags&exiting != 0 {
+			return true, 0, nil
+		}
+		return false, 0, envErr
+	}
+	const ticks = 100                                          // USER_HZ, the same on all architectures of Go
 	began, err := strconv.ParseInt(string(fields[19]), 10, 64) // field 22, see proc_pid_stat(5)
 	var up unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // the arguments are valid
