@@ -95,9 +95,9 @@ func (k *cards) check(card ...aPort) {
 	if why, err := inventory.Busy(h, function); err != nil || why == "" {
 		k.t.Errorf("%v: to bind it: %q, %v", card, why, err) // mlx4_core may have further ports anywhere
 	}
-	hostUses := count[uplink]+count[bonded]+count[used] > 0
-	users, shared := 0, true // pods that have a port or may get it
-	var one, pool int        // ports that must be offered: one of them, and all of them
+	needed := count[uplink]+count[bonded] > 0 // by the host, with all its ports
+	users, shared := 0, true                  // pods that have a port or may get it
+	var one, pool int                         // ports that must be offered: one of them, and all of them
 	for _, c := range decisions {
 		n := slices.Index(names, c.Device.Name)
 		p, as := card[n], c.Sharing
@@ -108,7 +108,7 @@ func (k *cards) check(card ...aPort) {
 		switch {
 		case p.state == free && p.rule == inventory.Shared:
 			pool++
-		case p.state == free && p.rule == inventory.Exclusive && (n > 0 || !hostUses):
+		case p.state == free && p.rule == inventory.Exclusive && !needed && (n > 0 || count[used] == 0):
 			one = 1
 		}
 		if !held && c.Why != "" {
@@ -118,7 +118,7 @@ func (k *cards) check(card ...aPort) {
 		shared = shared && as == inventory.Shared
 		exclusive := !held && as == inventory.Exclusive
 		switch {
-		case !held && slices.Contains([]string{uplink, bonded, elsewhere}, p.state), exclusive && p.state == used, exclusive && n == 0 && hostUses:
+		case !held && slices.Contains([]string{uplink, bonded, elsewhere}, p.state), exclusive && p.state == used, exclusive && (needed || n == 0 && count[used] > 0):
 			k.t.Errorf("%v: %s is offered as %s", card, c.Device.Name, as)
 		case exclusive && count[attached] > 0:
 			k.t.Errorf("%v: %s is offered, but another pod has it", card, c.Device.Name)

@@ -97,14 +97,20 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; "+d.Name+" is on "+up.Name)
 		}
 	}
-	for _, port := range r.devices { // a function is moved and unbound with all its ports
-		if d := r.named[port.hardware()]; d != port && d != nil {
-			d.HostUse = cmp.Or(d.HostUse, port.HostUse)
+	ports := map[string][]*device{} // by function, which is unbound with all of them
+	for _, d := range r.devices {
+		ports[d.hardware()] = append(ports[d.hardware()], d)
+	}
+	for _, d := range r.devices {
+		for _, port := range ports[d.hardware()] {
 			switch {
-			case port.Uplink != "":
-				d.OtherPort = cmp.Or(d.OtherPort, port.Uplink)
+			case port == d:
 			case port.Port != "":
 				d.OtherPort = cmp.Or(d.OtherPort, port.UsedByHost())
+			case port.Uplink != "":
+				d.OtherPort = cmp.Or(d.OtherPort, port.Uplink)
+			case d.PortOf == "":
+				d.HostUse = cmp.Or(d.HostUse, port.HostUse)
 			}
 		}
 	}

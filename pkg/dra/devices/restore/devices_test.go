@@ -14,10 +14,13 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
@@ -490,14 +493,45 @@ func TestDeviceOnVFIOIsReset(t *testing.T) {
 	}
 }
 
-// A reset would remove the vDPA device that an administrator has made.
-func TestFunctionBelowVDPADeviceIsNotReset(t *testing.T) {
-	k := kernel(t, t.TempDir(), "vdpa-vf-virtio")
-	f := look(t, k.Host(), hostdev.Ref{Kind: hostdev.VF, PCI: "0000:02:00.1"})
-	f.Reset = restore.Always
-	k.Fault = func() error { t.Error("it is changed"); return nil }
-	_, err := k.Host().Restore(f)
-	difftest.Must(t, err)
+// A reset must not remove the VFs, SFs, vDPA devices or other ports of a function, or a port that may be in another network
+// namespace.
+func TestFunctionWithOthersOnItIsNotReset(t *testing.T) {
+	hosts := map[string][]byte{"two ports": capturetest.Ports("mlx4_core", 2), "perhaps two ports": capturetest.Ports("mlx4_core", 1)}
+	for _, name := range capturetest.Names(t) {
+		hosts[name] = capturetest.Text(t, name)
+	}
+	reset, spared := map[hostdev.Kind]int{}, map[hostdev.Kind]int{}
+	for name, text := range hosts {
+		file, err := capturefile.Parse(text)
+		difftest.Must(t, err)
+		links, err := linkhost.New(file)
+		difftest.Must(t, err)
+		all, _, err := hostdev.Read(hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links})
+		difftest.Must(t, err)
+		k, err := restoretest.Make(t.TempDir(), text)
+		difftest.Must(t, err)
+		for _, d := range all {
+			f, err := k.Host().Look(d.Ref)
+			if d.PCI == "" || d.Driver == "" || err != nil { // its interface is elsewhere
+				continue
+			}
+			f.Reset = restore.Always
+			did, err := k.Host().Restore(f)
+			onIt := strings.Contains(name, "ports") || slices.ContainsFunc(all, func(other *hostdev.Device) bool { return other.Parent == d })
+			if is := slices.Contains(did, restore.Reset); is == onIt {
+				t.Errorf("%s, %s: reset %v, with others on it %v: %v", name, d.PCI, is, onIt, err)
+			} else if is {
+				reset[d.Kind]++
+			} else {
+				spared[d.Kind]++
+			}
+		}
+	}
+	for _, kind := range []hostdev.Kind{hostdev.PF, hostdev.VF} {
+		if reset[kind] == 0 || spared[kind] == 0 {
+			t.Errorf("reset %v, spared %v", reset, spared)
+		}
+	}
 }
 
 // A newer kernel may have settings that this package cannot set. They do not take the node's VFs away, unless their

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
@@ -58,15 +59,27 @@ var resettable = []string{"igbvf", "vfio-pci"}
 
 // resets reports whether the driver is bound again although it has not changed.
 func (d *Devices) resets(f Snapshot, now present) (bool, error) {
-	auto := f.MayReset || f.Reset == Auto
-	switch {
-	case f.Bus != "pci" || f.Driver == "" || !auto && f.Reset != Always:
-		return false, nil
-	case f.Reset != Always && (!slices.Contains(resettable, f.Driver) || !now.isVF):
+	auto := (f.MayReset || f.Reset == Auto) && now.isVF && slices.Contains(resettable, f.Driver)
+	if f.Bus != "pci" || f.Driver == "" || !auto && f.Reset != Always {
 		return false, nil
 	}
-	vdpas, err := d.sys.VDPAs() // a reset would remove them, and nothing makes them again
-	return err == nil && !slices.ContainsFunc(vdpas, func(v sysfs.VDPA) bool { return v.PCI != nil && v.PCI.String() == f.Device }), err
+	fn, err := d.fn(f.Device)
+	if err != nil {
+		return false, err
+	}
+	carries, err := d.carries(fn)
+	return err == nil && !carries, err
+}
+
+// carries reports whether unbinding a function would remove other devices: its VFs, SFs, vDPA devices, or another port,
+// also one that may be in another network namespace.
+func (d *Devices) carries(fn sysfs.Function) (bool, error) {
+	vfs, _, _, err := d.sys.VFs(fn)
+	sfs, sfErr := d.sys.HasSFs(fn)
+	vdpas, vdpaErr := d.sys.VDPAs()
+	ports, portErr := hostdev.CountPorts(d.sys, fn, nil)
+	on := slices.ContainsFunc(vdpas, func(v sysfs.VDPA) bool { return v.PCI != nil && *v.PCI == fn.Address })
+	return vfs > 0 || sfs || on || ports != hostdev.AtMostOnePort, errors.Join(err, sfErr, vdpaErr, portErr)
 }
 
 // Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrNotOnNode]
