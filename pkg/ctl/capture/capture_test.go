@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -295,6 +296,31 @@ func TestCaptureOfCapturedHostIsIdentical(t *testing.T) {
 		want := sysOf(ar.Files)
 		maps.DeleteFunc(want, func(entry, _ string) bool { return storage.MatchString(entry) })
 		difftest.Same(t, "the capture of "+name, sysOf(got), want)
+	}
+}
+
+// A capture either says that a read failed, or has what it has without the failure.
+func TestCaptureDoesNotOmitWhatItCannotRead(t *testing.T) {
+	for _, name := range []string{"igb-sriov", "mlx5-vdpa", "virtio-vm", "erdma", "pds-vdpa"} {
+		tree, calls := capturetest.Tree{FS: capturetest.Load(t, name).Sys()}, 0
+		tree.BeforeCall = func(string) error { calls++; return nil }
+		whole, _, err := capture.Sys(tree)
+		difftest.Must(t, err)
+		want := sysOf(whole)
+		for nth := range calls {
+			left, failed := nth, ""
+			tree.BeforeCall = func(name string) error {
+				if left--; left == -1 {
+					failed = name
+					return syscall.EIO
+				}
+				return nil
+			}
+			got, _, err := capture.Sys(tree)
+			if now := sysOf(got); err == nil && !maps.Equal(now, want) && !slices.Contains(slices.Collect(maps.Keys(now)), "sys/"+failed+" !EIO") {
+				t.Errorf("%s: %s fails, and nothing says so", name, failed)
+			}
+		}
 	}
 }
 

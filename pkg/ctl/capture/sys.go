@@ -14,7 +14,6 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/host/capturefile"
-	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -75,22 +74,40 @@ func Sys(sys fs.FS) (entries []txtar.File, denied int, err error) {
 	return entries, t.denied, t.err
 }
 
-// dir returns the entries of a directory. A missing directory has none.
-func (t *tree) dir(name string) []fs.DirEntry {
-	entries, err := fs.ReadDir(t.sys, name)
-	t.err = cmp.Or(t.err, store.UnlessGone(err))
-	return entries
+// failed records an error of a read, unless it means that there is nothing: the device may just have been unbound.
+func (t *tree) failed(err error) {
+	if !sysfs.Absent(err) {
+		t.err = cmp.Or(t.err, err)
+	}
+}
+
+// read returns what a function of package fs reads, or nothing after an error.
+func read[T any](t *tree, do func(fs.FS, string) (T, error), name string) T {
+	got, err := do(t.sys, name)
+	t.failed(err)
+	return got
+}
+
+// glob returns the paths below a directory that match a pattern.
+func (t *tree) glob(dir, pattern string) (names []string) {
+	first, rest, more := strings.Cut(pattern, "/")
+	for _, e := range read(t, fs.ReadDir, dir) {
+		name := path.Join(dir, e.Name())
+		if ok, _ := path.Match(first, e.Name()); ok && more { // the patterns are constants
+			names = append(names, t.glob(name, rest)...)
+		} else if ok {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (t *tree) list(s subsystem) {
-	for _, e := range t.dir(s.list) {
+	for _, e := range read(t, fs.ReadDir, s.list) {
 		link := path.Join(s.list, e.Name())
-		target, err := fs.ReadLink(t.sys, link)
-		if err != nil {
-			continue // class/net/bonding_masters is a file
-		}
-		dir := path.Join(s.list, target) // the kernel's links contain canonical paths
-		if t.network(s.name, dir) {
+		target := read(t, fs.ReadLink, link) // "" = class/net/bonding_masters, which is a file
+		dir := path.Join(s.list, target)     // the kernel's links contain canonical paths
+		if target != "" && t.network(s.name, dir) {
 			t.kept[link] = linkTo(target)
 			t.device(s, dir)
 		}
@@ -103,13 +120,11 @@ func (t *tree) list(s subsystem) {
 func (t *tree) network(subsystem, dir string) bool {
 	switch subsystem {
 	case "pci":
-		class, _ := fs.ReadFile(t.sys, dir+"/class")
-		return strings.HasPrefix(string(class), "0x02") || t.split(dir)
+		return strings.HasPrefix(string(read(t, fs.ReadFile, dir+"/class")), "0x02") || t.split(dir)
 	case "vfio-dev":
 		return t.network("pci", path.Dir(path.Dir(dir)))
 	case "virtio":
-		driver, _ := fs.ReadLink(t.sys, dir+"/driver")
-		return path.Base(driver) == "virtio_net" || t.network("pci", path.Dir(dir))
+		return path.Base(read(t, fs.ReadLink, dir+"/driver")) == "virtio_net" || t.network("pci", path.Dir(dir))
 	}
 	return true
 }
@@ -117,45 +132,38 @@ func (t *tree) network(subsystem, dir string) bool {
 // split reports whether a PCI function has auxiliary devices. The functions of AMD Pensando have class 12xxxx, and
 // their vDPA devices are below an auxiliary device.
 func (t *tree) split(dir string) bool {
-	parts, _ := fs.Glob(t.sys, escape(dir)+"/*.*/subsystem")
-	return slices.ContainsFunc(parts, func(link string) bool {
-		target, _ := fs.ReadLink(t.sys, link)
-		return path.Base(target) == "auxiliary"
+	return slices.ContainsFunc(t.glob(dir, "*.*/subsystem"), func(link string) bool {
+		return path.Base(read(t, fs.ReadLink, link)) == "auxiliary"
 	})
 }
 
 func (t *tree) device(s subsystem, dir string) {
-	for _, e := range t.dir(dir) {
+	for _, e := range read(t, fs.ReadDir, dir) {
 		name, wanted := path.Join(dir, e.Name()), s.attributes.MatchString(e.Name())
 		switch {
 		case wanted && e.Type() == fs.ModeSymlink:
-			if target, err := fs.ReadLink(t.sys, name); err == nil { // otherwise the device was unbound during the capture
+			if target := read(t, fs.ReadLink, name); target != "" {
 				t.kept[name] = linkTo(target)
 			}
 		case wanted:
 			t.file(name)
 		case e.Name() == "node_desc": // has the host's name with other drivers
-			if text, err := fs.ReadFile(t.sys, name); err == nil && strings.HasPrefix(string(text), sysfs.ErdmaDesc) {
+			if strings.HasPrefix(string(read(t, fs.ReadFile, name)), sysfs.ErdmaDesc) {
 				t.file(name)
 			}
 		case e.IsDir() && (e.Name() == "net" || e.Name() == "infiniband"):
-			if below, err := fs.ReadDir(t.sys, name); err == nil && len(below) == 0 {
+			below, err := fs.ReadDir(t.sys, name)
+			if t.failed(err); err == nil && len(below) == 0 {
 				t.kept[name] = kept{what: "/"}
 			}
 		}
 	}
 	for _, pattern := range s.further {
-		names, _ := fs.Glob(t.sys, escape(dir)+"/"+pattern)
-		for _, name := range names {
+		for _, name := range t.glob(dir, pattern) {
 			t.file(name)
 		}
 	}
 	t.group(dir)
-}
-
-// escape quotes the special characters of a pattern.
-func escape(name string) string {
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
 // file captures a file, or the error of reading it.

@@ -160,7 +160,10 @@ func errorText(err error) string {
 // networks reads the configurations that contain devinfo, by path, and returns the types of their plugins.
 func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 	texts = map[string][]byte{}
-	entries, _ := os.ReadDir(dir) // Gather has noted a missing directory
+	entries, err := os.ReadDir(dir)
+	if err != nil && l.NoConf == "" {
+		l.note("run as root, and check the type of the file", "network configurations in "+dir+": "+errorText(err))
+	}
 	for _, e := range entries {
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
 			continue

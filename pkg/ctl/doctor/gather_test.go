@@ -118,6 +118,15 @@ func TestGatherNotesNamedPipe(t *testing.T) {
 	}
 }
 
+func TestGatherNotesDirectoryThatItCannotList(t *testing.T) {
+	p, _ := paths(t)
+	difftest.Write(t, p.ConfDir, "", 0o600)
+	want := "network configurations in " + p.ConfDir + ": not a directory"
+	if l := doctor.Gather(t.Context(), p, nil); !slices.ContainsFunc(l.Notes, func(n doctor.Note) bool { return n.Text == want }) {
+		t.Errorf("%+v", l.Notes)
+	}
+}
+
 // ADD would only report that it cannot lock a temporary file.
 func TestReadOnlyDirectoryIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {

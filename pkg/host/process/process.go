@@ -1,8 +1,9 @@
 // Package process finds what the processes of a node keep: network namespaces, and open device nodes. It reads the
-// processes in a mounted proc, which must be the host's to show all of them.
+// processes in a mounted proc, which must be the host's to show all of them. It leaves out what this process may not read.
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,9 +44,10 @@ func Opened(proc string, devices []Number) (holders []Holder, err error) {
 	if len(devices) == 0 {
 		return nil, nil
 	}
-	host, _ := os.Readlink(filepath.Join(proc, "1/ns/mnt"))
-	err = each(proc, func(dir string) {
-		for _, fd := range descriptors(dir) {
+	host, _ := os.Readlink(filepath.Join(proc, "1/ns/mnt")) // "" is unlike every other
+	err = each(proc, func(dir string) error {
+		files, err := descriptors(dir)
+		for _, fd := range files {
 			node, ok := stat(fd)
 			if !ok || node.Mode&unix.S_IFMT != unix.S_IFCHR || !slices.Contains(devices, Number(unix.Mkdev(node.Rdev_major, node.Rdev_minor))) {
 				continue
@@ -53,10 +55,11 @@ func Opened(proc string, devices []Number) (holders []Holder, err error) {
 			h := Holder{Command: command(dir)}
 			h.PID, _ = strconv.Atoi(filepath.Base(dir))
 			mounts, _ := os.Readlink(filepath.Join(dir, "ns/mnt"))
-			h.Pod = mounts != host
+			h.Pod = mounts == "" || mounts != host
 			holders = append(holders, h)
-			return
+			break
 		}
+		return err
 	})
 	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
 	return slices.CompactFunc(holders, func(a, b Holder) bool { return a.PID == b.PID }), err
@@ -75,55 +78,74 @@ func Namespaces(proc string) (paths []string, err error) {
 		return nil, errors.New("/proc/self/ns/net: not readable")
 	}
 	found, mounts := map[uint64]bool{}, map[string]bool{}
-	add := func(path string) {
-		if at, ok := stat(path); ok && at.Dev_major == own.Dev_major && at.Dev_minor == own.Dev_minor && !found[at.Ino] { // nsfs has all namespaces
-			found[at.Ino] = true
-			if isNet(path) {
-				paths = append(paths, path)
-			}
+	add := func(path string) error {
+		at, ok := stat(path)
+		if !ok || at.Dev_major != own.Dev_major || at.Dev_minor != own.Dev_minor || found[at.Ino] { // nsfs has all namespaces
+			return nil
 		}
+		is, err := isNet(path)
+		if is {
+			paths = append(paths, path)
+		}
+		found[at.Ino] = err == nil
+		return unread(err)
 	}
-	err = each(proc, func(dir string) {
-		for _, path := range append(descriptors(dir), filepath.Join(dir, "ns/net")) {
-			add(path)
+	err = each(proc, func(dir string) error {
+		files, err := descriptors(dir)
+		for _, path := range append(files, filepath.Join(dir, "ns/net")) {
+			err = cmp.Or(err, add(path))
 		}
-		in, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
-		if err != nil || mounts[in] {
-			return
+		in, linkErr := os.Readlink(filepath.Join(dir, "ns/mnt"))
+		if err = cmp.Or(err, unread(linkErr)); err != nil || linkErr != nil || mounts[in] {
+			return err
 		}
 		mounts[in] = true
-		for _, at := range mounted(dir) {
-			add(filepath.Join(dir, "root", at))
+		points, err := mounted(dir)
+		for _, at := range points {
+			err = cmp.Or(err, add(filepath.Join(dir, "root", at)))
 		}
+		return err
 	})
 	return paths, err
 }
 
-// stat does not ask the server of a network file system, which might never answer.
+// unread returns an error, unless it means that a process has ended, or that this one may not read it.
+func unread(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+// stat fails for files whose file system is broken, which are neither device nodes nor namespaces. It does not ask the
+// server of a network file system, which might never answer.
 func stat(path string) (s unix.Statx_t, ok bool) {
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &s)
 	return s, err == nil
 }
 
-func isNet(path string) bool {
+func isNet(path string) (bool, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false
+		return false, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
-	return err == nil && kind == unix.CLONE_NEWNET
+	return err == nil && kind == unix.CLONE_NEWNET, nil // the file may be another one by now
 }
 
 // mounted returns the mount points of network namespaces, as a process sees them.
-func mounted(dir string) (paths []string) {
-	text, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
+func mounted(dir string) (paths []string, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, "mountinfo"))
+	if errors.Is(err, syscall.EINVAL) { // the process is ending (fs/proc_namespace.c, mounts_open_common)
+		err = nil
+	}
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
 			paths = append(paths, unescaped(fields[4]))
 		}
 	}
-	return paths
+	return paths, unread(err)
 }
 
 // unescaped decodes the octal numbers of spaces and other characters in mountinfo.
@@ -144,35 +166,35 @@ func unescaped(path string) string {
 }
 
 // each calls f with the directory of each thread that has namespaces or descriptors of its own; others share those of
-// the first thread of their process.
-func each(proc string, f func(dir string)) error {
+// the first thread of their process. It returns the first error.
+func each(proc string, f func(dir string) error) error {
 	processes, err := os.ReadDir(proc)
 	if err != nil {
 		return err
 	}
 	for _, p := range processes {
-		pid, err := strconv.Atoi(p.Name())
-		if err != nil {
+		pid, notProcess := strconv.Atoi(p.Name())
+		if notProcess != nil {
 			continue
 		}
 		dir := filepath.Join(proc, p.Name())
-		f(dir)
-		threads, _ := os.ReadDir(filepath.Join(dir, "task"))
+		threads, taskErr := os.ReadDir(filepath.Join(dir, "task"))
+		err = cmp.Or(err, f(dir), unread(taskErr))
 		for _, t := range threads {
 			tid, _ := strconv.Atoi(t.Name())
 			if at := filepath.Join(dir, "task", t.Name()); tid != pid && !shares(dir, at, pid, tid) {
-				f(at)
+				err = cmp.Or(err, f(at))
 			}
 		}
 	}
-	return nil
+	return err
 }
 
 // shares reports whether a thread shares the descriptors, the network and the mounts of its process.
 func shares(process, thread string, pid, tid int) bool {
 	for _, ns := range []string{"ns/net", "ns/mnt"} {
 		a, _ := os.Readlink(filepath.Join(process, ns))
-		if b, err := os.Readlink(filepath.Join(thread, ns)); err == nil && a != b {
+		if b, err := os.Readlink(filepath.Join(thread, ns)); unread(err) != nil || err == nil && a != b {
 			return false
 		}
 	}
@@ -181,14 +203,11 @@ func shares(process, thread string, pid, tid int) bool {
 	return errno == 0 && differ == 0 || errors.Is(errno, syscall.ESRCH)
 }
 
-// descriptors returns the paths of the open files of a process, which may just have ended.
-func descriptors(dir string) (paths []string) {
+// descriptors returns the paths of the open files of a process.
+func descriptors(dir string) (paths []string, err error) {
 	list, err := os.ReadDir(filepath.Join(dir, "fd"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	for _, fd := range list {
 		paths = append(paths, filepath.Join(dir, "fd", fd.Name()))
 	}
-	return paths
+	return paths, unread(err)
 }

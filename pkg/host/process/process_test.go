@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -34,4 +35,47 @@ func TestProcessThatHasDeviceOpenIsFound(t *testing.T) {
 	if _, err := process.Parse("1"); err == nil || !strings.Contains(err.Error(), `"1"`) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A directory in the place of a file, and a file in that of a directory, are errors of a read for root too. A process that
+// has ended, or that this one may not read, is none.
+func TestProcessThatCannotBeReadIsAnError(t *testing.T) {
+	broken := map[string]func(process string) error{
+		"fd":   func(p string) error { return os.WriteFile(p+"/fd", nil, 0o600) },
+		"task": func(p string) error { return os.WriteFile(p+"/task", nil, 0o600) },
+		"mountinfo": func(p string) error {
+			return errors.Join(os.Mkdir(p+"/mountinfo", 0o700), os.MkdirAll(p+"/ns", 0o700), os.Symlink("mnt:[1]", p+"/ns/mnt"))
+		},
+		"ns/mnt": func(p string) error { return os.MkdirAll(p+"/ns/mnt", 0o700) },
+		"ended":  func(string) error { return nil },
+	}
+	number, err := process.Parse("1:7")
+	difftest.Must(t, err)
+	for what, breaks := range broken {
+		proc := t.TempDir()
+		difftest.Must(t, os.Mkdir(proc+"/7", 0o700), breaks(proc+"/7"))
+		_, opened := process.Opened(proc, []process.Number{number})
+		_, namespaces := process.Namespaces(proc)
+		files := what == "fd" || what == "task"
+		if (opened != nil) != files || (namespaces != nil) != (what != "ended") {
+			t.Errorf("%s: %v, %v", what, opened, namespaces)
+		}
+	}
+}
+
+// A process whose mounts cannot be compared with the node's may be that of a pod.
+func TestProcessWithUnknownMountsMayBeThatOfPod(t *testing.T) {
+	proc := t.TempDir()
+	difftest.Must(t, os.MkdirAll(proc+"/7/fd", 0o700))
+	if err := os.Symlink("/dev/full", proc+"/7/fd/3"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip(err)
+	}
+	number, err := process.Parse("1:7")
+	difftest.Must(t, err)
+	found, err := process.Opened(proc, []process.Number{number})
+	difftest.Must(t, err)
+	difftest.Equal(t, found, []process.Holder{{PID: 7, Pod: true}})
 }

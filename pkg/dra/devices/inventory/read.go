@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -302,16 +303,19 @@ func (r *reader) hardware(d *device) error {
 	if index != nil && d.Kind != hostdev.SF {
 		d.setInt(AttrVFIndex, *index)
 	}
-	r.above(d, pf.String())
-	return nil
+	return r.above(d, pf.String())
 }
 
 // above sets the root complex of a device and its PF's eswitch mode. If the device is not the PF itself, it also sets
 // the PF's interface name, PCI address and carrier, and the device's representor.
-func (r *reader) above(d *device, address string) {
+func (r *reader) above(d *device, address string) error {
 	root, known := r.roots[address]
 	if links, ok := r.host.Sys.Files().(fs.ReadLinkFS); ok && !known {
-		root, _ = deviceattribute.GetPCIeRootAttributeByPCIBusID(address, deviceattribute.WithFS(links))
+		var err error
+		root, err = deviceattribute.GetPCIeRootAttributeByPCIBusID(address, deviceattribute.WithFS(links))
+		if errors.As(err, new(*fs.PathError)) && !sysfs.Absent(err) { // all others refuse the address, such as a domain of five digits
+			return err
+		}
 		r.roots[address] = root
 	}
 	d.standard(root, nil)
@@ -321,13 +325,14 @@ func (r *reader) above(d *device, address string) {
 		}
 		d.set(AttrEswitchMode, pf.Eswitch)
 		if pf == d.found {
-			return
+			break
 		}
 		d.PFName, d.PFAlso, d.NoCarrier = pf.IfName, r.links[pf.IfName].AltNames, r.withoutCarrier(pf.IfName)
 		d.set(AttrPFName, pf.IfName)
 		d.set(AttrPFPCIBusID, pf.PCI)
 		d.set(AttrRepresentor, d.found.Representor)
 	}
+	return nil
 }
 
 // standard sets an attribute from a helper of Kubernetes. A value that the helper refuses, such as a PCI domain of

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +117,30 @@ func TestOrderOfDirectoriesDoesNotMatter(t *testing.T) {
 			h.Sys, h.Eswitches.(*linkhost.Kernel).Eswitch.Sys = sysfs.New(files), files
 			random.Shuffle(len(h.Links), func(i, j int) { h.Links[i], h.Links[j] = h.Links[j], h.Links[i] })
 			difftest.Same(t, name, text(pool(t, h, everything)), text(want))
+		}
+	}
+}
+
+// A device is either as without the failure of a read, or nothing is known of the host, or a warning says what is missing.
+func TestFailedReadChangesNoAttribute(t *testing.T) {
+	for _, name := range []string{"igb-sriov", "mlx5-legacy", "mlx5-vdpa", "erdma", "pds-vdpa"} {
+		h, calls := host(t, capturetest.Text(t, name)), 0
+		tree := capturetest.Tree{FS: h.Sys.Files(), BeforeCall: func(string) error { calls++; return nil }}
+		h.Sys = sysfs.New(tree)
+		want := read(t, h)
+		for nth := range calls {
+			left, failed := nth, ""
+			tree.BeforeCall = func(name string) error {
+				if left--; left == -1 {
+					failed = name
+					return syscall.EIO
+				}
+				return nil
+			}
+			h.Sys = sysfs.New(tree)
+			if got, warnings, err := inventory.Read(h); err == nil && warnings == nil && !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s fails, and nothing says so", name, failed)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -100,10 +101,14 @@ func (d *Devices) set(name, text string) error {
 // the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev; drivers/infiniband/core/uverbs_main.c,
 // ib_uverbs_remove_one): that it returns proves that nobody has.
 func (d *Devices) unbind(device, driver string) error {
-	numbers := d.numbers(device)
+	numbers, unknown := d.numbers(device)
 	return d.step(device, func() error { return d.set("bus/pci/drivers/"+driver+"/unbind", device) }, func() string {
 		text := "its driver does not release it: a process still has it open"
-		if holders, err := d.links.Holders(numbers); err == nil && holders != nil {
+		holders, err := d.links.Holders(numbers)
+		if err = cmp.Or(unknown, err); err != nil {
+			return text + fmt.Sprintf("; which one is unknown: %v", err)
+		}
+		if holders != nil {
 			text += fmt.Sprint(": ", holders)
 		}
 		return text
@@ -116,20 +121,22 @@ func (d *Devices) probe(device string) error {
 	})
 }
 
-// numbers returns the numbers of the device nodes of a function, as far as they are known.
-func (d *Devices) numbers(device string) (list []process.Number) {
+// numbers returns the numbers of the device nodes of a function.
+func (d *Devices) numbers(device string) (list []process.Number, err error) {
 	a, err := pci.Parse(device)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	fn, _, _ := d.sys.PCI(a)
-	texts, _ := d.sys.NodeNumbers(fn)
+	fn, ok, err := d.sys.PCI(a)
+	if err != nil || !ok {
+		return nil, err
+	}
+	texts, err := d.sys.NodeNumbers(fn)
 	for _, text := range texts {
-		if n, err := process.Parse(text); err == nil {
-			list = append(list, n)
-		}
+		n, parseErr := process.Parse(text)
+		list, err = append(list, n), cmp.Or(err, parseErr)
 	}
-	return list
+	return list, err
 }
 
 // A step is a write to the driver of a function. During it the kernel holds the lock of the device, so that reading or

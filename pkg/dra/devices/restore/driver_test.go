@@ -7,12 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
@@ -61,6 +63,42 @@ type holding struct{ *restoretest.Kernel }
 
 func (holding) Holders([]process.Number) ([]process.Holder, error) {
 	return []process.Holder{{PID: 4711, Command: "qemu"}}, nil
+}
+
+// busy is a kernel in which a process of a pod has open what has a device node.
+type busy struct{ *restoretest.Kernel }
+
+func (busy) Holders(numbers []process.Number) (holders []process.Holder, err error) {
+	if len(numbers) > 0 {
+		holders = append(holders, process.Holder{PID: 4711, Command: "dpdk", Pod: true})
+	}
+	return holders, nil
+}
+
+// A device whose device nodes cannot be read may be open.
+func TestOpenDeviceIsNotRestoredAfterFailedRead(t *testing.T) {
+	k := kernel(t, t.TempDir(), "mlx5-legacy")
+	f := look(t, k.Host(), function("0000:3b:00.2", "ens1f0v0"))
+	tree, calls := capturetest.Tree{FS: k.Sys().Files()}, 0
+	restored := func() error {
+		_, err := restore.New(sysfs.New(tree), k.Write, busy{k}).Restore(f)
+		return err
+	}
+	tree.BeforeCall = func(string) error { calls++; return nil }
+	difftest.Says(t, restored(), "has its device node open")
+	for nth := range calls {
+		left, failed := nth, ""
+		tree.BeforeCall = func(name string) error {
+			if left--; left == -1 {
+				failed = name
+				return syscall.EIO
+			}
+			return nil
+		}
+		if restored() == nil {
+			t.Errorf("%s fails, and the device counts as unused", failed)
+		}
+	}
 }
 
 // VFIO releases a function when no process has it open. The kernel waits for that, but the driver must not. During

@@ -60,10 +60,11 @@ func (d *Devices) references(now present, bound bool, tried map[string]error) (l
 	if now.Bus != "pci" {
 		return list, nil
 	}
-	holders, err := d.links.Holders(d.numbers(now.Device))
+	numbers, unknown := d.numbers(now.Device)
+	holders, err := d.links.Holders(numbers)
 	holders = slices.DeleteFunc(holders, func(h process.Holder) bool { return !h.Pod })
 	if len(holders) > 0 {
 		add(Opened, fmt.Sprintf("%v has its device node open", holders[0]), errors.New("end that process"))
 	}
-	return list, err
+	return list, cmp.Or(unknown, err)
 }
