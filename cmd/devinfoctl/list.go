@@ -46,7 +46,8 @@ device-info file, no delegates and no leases. "(shared)" marks a device that the
 by a shared lease; -o json has the kind of each lease, and none for a device that is only named.
 check explains the state of an attachment. gc removes "Stale" attachments.
 -o json adds the container, the PF, representor and RDMA device that ADD recorded, the claim, the
-file, the CDI device, and why: more about the state, or why ADD found no device.
+file, the CDI device, why: more about the state, or why ADD found no device, and withheld: what
+containers do not get of the device, and the setting that would change it.
 `
 
 func listCommand(t *tool) *cobra.Command {
@@ -68,6 +69,9 @@ func listCommand(t *tool) *cobra.Command {
 			leased, leasedErr := h.Holds()
 			if err = cmp.Or(err, leasedErr); err == nil && len(args) > 0 {
 				list, err = h.Choose(append(list, leased...), args[0])
+			}
+			if err == nil && t.output != "table" {
+				err = h.Withhold(list)
 			}
 			if err != nil {
 				return err

@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/store"
@@ -170,6 +171,38 @@ func TestCheckLooksIntoTheNetworkNamespace(t *testing.T) {
 			"net-a/c0ffee/net2: InterfaceGone\n", "|interface|net2|-|-|/run/pod|gone\n",
 			"problem: interface net2 is no longer in /run/pod, where ADD found it\n", "exit 1\n")
 	})
+}
+
+// A socket that is not there is told from a directory that containers may not have, and from a socket that is there.
+func TestListTellsWhichSocketsAreWithheld(t *testing.T) {
+	n := newNode(t)
+	n.SocketDirs = []string{filepath.Join(filepath.Dir(n.file), "sockets")}
+	settings, err := json.Marshal(n.Node)
+	n.must(err)
+	n.must(os.WriteFile(n.file, settings, 0o644))
+	for name, make := range map[string]func(socket string) error{
+		"there": func(socket string) error {
+			return errors.Join(os.MkdirAll(filepath.Dir(socket), 0o755), os.WriteFile(socket, nil, 0o600))
+		},
+		"absent": func(socket string) error { return os.MkdirAll(filepath.Dir(socket), 0o755) },
+		"nodir":  func(string) error { return nil },
+	} {
+		socket := filepath.Join(n.SocketDirs[0], "uid-"+name, "s")
+		n.must(make(socket))
+		info := &devinfo.Info{Type: "memif", Version: "1.1.0", Memif: &devinfo.Memif{Role: "slave", Path: socket, Mode: "ip"}}
+		n.put(journal.Entry{
+			Key: journal.Key{ContainerID: name}, Netns: aliveNetns, Complete: true, Args: "K8S_POD_UID=uid-" + name,
+			File: name, Info: info.Encode(), Device: journal.Identity{Type: "memif", ID: socket},
+		})
+	}
+	for name, want := range map[string]string{"there": "", "absent": "/s does not exist on the node", "nodir": "no such file or directory"} {
+		var got struct{ Attachments []node.Attachment }
+		n.must(json.Unmarshal([]byte(n.ctl("list", name, "-o", "json")), &got))
+		withheld := got.Attachments[0].Withheld
+		if len(withheld) > 1 || (len(withheld) == 1) != (want != "") || want != "" && !strings.HasSuffix(withheld[0].Why, want) {
+			t.Errorf("%s: %+v", name, withheld)
+		}
+	}
 }
 
 // columns replaces the spaces between the columns of a table.

@@ -194,19 +194,26 @@ const (
 	shown    = 5                // number of names in a note
 )
 
-// ask adds devices that are not in the API. It runs devinfoctl list in an agent's pod, but only on the node that the
-// command line names ("" = none), because exec into such a pod is root on its node. It prints which nodes it did not
-// query, and whether the node did not answer.
+// ask adds devices that are not in the API, and with t.withRecords what the node has on record of the others. It runs
+// devinfoctl list in an agent's pod, but only on the node that the command line names ("" = none), because exec into such a
+// pod is root on its node. It prints which nodes it did not query, and whether the node did not answer.
 func (t *tool) ask(ctx context.Context, list []cluster.Network, node string) {
 	answered := ""
-	if slices.ContainsFunc(list, func(a cluster.Network) bool { return a.Deviceless() && a.Node == node }) {
+	of := func(is func(*cluster.Network) bool) bool {
+		return slices.ContainsFunc(list, func(a cluster.Network) bool { return a.Node == node && is(&a) })
+	}
+	deviceless := of((*cluster.Network).Deviceless)
+	if deviceless || t.withRecords && of(func(a *cluster.Network) bool { return a.Device.Device != "" }) {
 		records, err := t.recordsOf(ctx, node)
-		if err != nil {
-			t.silent = true
-			t.note("the devices shown as ? are unknown, because node %s did not answer: %v", node, err)
-		} else {
+		switch {
+		case err == nil:
 			cluster.Fill(list, node, records)
 			answered = node
+		case deviceless:
+			t.silent = true
+			t.note("the devices shown as ? are unknown, because node %s did not answer: %v", node, err)
+		default:
+			t.note("what node %s has on record is unknown, because it did not answer: %v", node, err)
 		}
 	}
 	if unknown := cluster.NotAsked(list, answered); len(unknown) > 0 && !t.silent {

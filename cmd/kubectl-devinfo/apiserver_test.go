@@ -161,7 +161,9 @@ func fleet(nodes int) (all []runtime.Object) {
 
 // The number of requests depends on the shown pods, not on the size of the cluster.
 func TestRequestsDoNotGrowWithCluster(t *testing.T) {
-	small, big := newAPIServer(t, fleet(20)...), newAPIServer(t, fleet(120)...)
+	ours := agent("devinfo-agent", "devinfo", "a")
+	ours.Spec.NodeName = "n000"
+	small, big := newAPIServer(t, append(fleet(20), ours)...), newAPIServer(t, append(fleet(120), ours)...)
 	for name, test := range map[string]struct {
 		args     string
 		requests map[string]int // by method and resource, in the big cluster
@@ -169,8 +171,8 @@ func TestRequestsDoNotGrowWithCluster(t *testing.T) {
 		same     bool           // the small cluster needs as many requests
 		lines    int            // lines printed there
 	}{
-		"a pod":          {"pod pod/web-1 -n ns0", map[string]int{"GET pods/": 1, "GET resourceclaims/": 1}, 4, true, 6},
-		"a pod, Multus":  {"pod web-0 -n ns0", map[string]int{"GET pods/": 1}, 2, true, 18},
+		"a pod":          {"pod pod/web-1 -n ns0", map[string]int{"GET pods": 1, "GET pods/": 1, "GET resourceclaims/": 1}, 4, true, 6},
+		"a pod, Multus":  {"pod web-0 -n ns0", map[string]int{"GET pods": 1, "GET pods/": 1}, 3, true, 18},
 		"a namespace":    {"-n ns3", map[string]int{"GET pods": 1, "GET resourceclaims": 1}, 100, false, 121},
 		"a node":         {"holder 0000:3b:00.3 --node n007", map[string]int{"GET pods": 1, "GET resourceclaims/": 5}, 20, true, 2},
 		"all namespaces": {"-A", map[string]int{"GET pods": 3, "GET resourceclaims": 2}, 900, false, 1201},
@@ -179,6 +181,7 @@ func TestRequestsDoNotGrowWithCluster(t *testing.T) {
 			asked := func(s *apiServer) (requests map[string]int, bytes, lines int) {
 				s.requests, s.bytes, requests = nil, 0, map[string]int{}
 				tool, stdout, stderr := s.tool(t)
+				tool.answer("{}")
 				if code := tool.run(t.Context(), strings.Fields(test.args)...); code != 0 || stderr.Len() > 0 {
 					t.Fatalf("exit code %d: %s", code, stderr)
 				}

@@ -66,6 +66,7 @@ type tool struct {
 	selector       string
 	node           string
 	agentNamespace string // "" = all namespaces
+	withRecords    bool   // show what the node has on record also of devices that are in the API
 	partial        bool   // some data could not be read
 	silent         bool   // the node on the command line did not answer
 

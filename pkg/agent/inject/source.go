@@ -92,9 +92,7 @@ func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	if n.byClaim || n.adding {
 		return n, true, nil
 	}
-	if n.socketDir = e.SocketDir; n.socketDir == "" && e.Requested.SocketPath != "" {
-		n.socketDir = path.Dir(e.Requested.SocketPath)
-	}
+	n.socketDir = e.HostSocketDir()
 	n.leased = func(id string) bool {
 		bus, name, _ := strings.Cut(id, "-")
 		inode, _, err := p.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode

@@ -179,6 +179,14 @@ func (e *Entry) ByClaim() bool {
 	return args.Claim() != ""
 }
 
+// HostSocketDir returns the host directory of the attachment's socket; "" = the path that the container has.
+func (e *Entry) HostSocketDir() string {
+	if e.SocketDir == "" && e.Requested.SocketPath != "" {
+		return filepath.Dir(e.Requested.SocketPath)
+	}
+	return e.SocketDir
+}
+
 // BootID returns the kernel's ID of the current boot.
 func BootID() (string, error) {
 	const path = "/proc/sys/kernel/random/boot_id"

@@ -43,6 +43,14 @@ func Of(info *devinfo.Info) Device {
 	return of
 }
 
+// Withheld is a device, device node or socket that containers do not get, and the setting that would change it.
+type Withheld struct {
+	Device string `json:"device"`
+	Why    string `json:"why"`
+	Remedy string `json:"remedy"`
+	Mounts string `json:"mounts,omitempty"` // directory on the node that a pod may mount itself instead
+}
+
 // Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. Kubernetes defines the
 // first one, and any driver may set it. docs/dra/reference.md lists all attributes of cni-dra-driver.
 const (

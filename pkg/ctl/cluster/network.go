@@ -30,7 +30,9 @@ type Network struct {
 	FromNode    bool            `json:"fromNode,omitempty"`   // device or problem come from the node's own record
 	NotAsked    bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
 	Problem     string          `json:"problem,omitempty"`    // why information is missing
+	Withheld    []view.Withheld `json:"withheld,omitempty"`   // what containers do not get of the device, by the node's record
 	Requests    []string        `json:"-"`                    // extended resources that containers of the pod request, if the device is unknown
+	Mounts      []string        `json:"-"`                    // directories of the node that the pod mounts itself
 	Waits       bool            `json:"-"`                    // the pod has a node, and no network-status yet
 }
 
@@ -60,10 +62,12 @@ func NotAsked(list []Network, answered string) (nodes []string) {
 // A Record is an attachment as devinfoctl list -o json prints it on a node.
 type Record struct {
 	Network
-	Why string `json:"why"` // more about the state, or why ADD found no device
+	State string `json:"state"`
+	Why   string `json:"why"` // more about the state, or why ADD found no device
 }
 
-// Fill adds the device and the problem that a node has on record to attachments without a device in the API.
+// Fill adds what a node has on record: to attachments without a device in the API the device and the problem, and to all what
+// containers do not get of it, and a state that is not as after ADD.
 func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Record{}
@@ -73,10 +77,21 @@ func Fill(list []Network, node string, records []Record) {
 	for n := range list {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
-		if there && a.Node == node && a.Deviceless() {
+		switch {
+		case !there || a.Node != node:
+			continue
+		case a.Deviceless():
 			a.Device, a.DeviceInfo, a.Problem = r.Device, r.DeviceInfo, r.Why
 			a.FromNode = r.Device.Device != "" || r.Why != ""
+		case a.Problem == "" && r.Why != "" && r.State != "Ok":
+			a.Problem = "node " + node + ": " + string(r.State) + ": " + r.Why
 		}
+		mounts := func(w view.Withheld) bool {
+			return slices.ContainsFunc(a.Mounts, func(dir string) bool {
+				return w.Mounts != "" && strings.HasPrefix(w.Mounts+"/", strings.TrimSuffix(dir, "/")+"/")
+			})
+		}
+		a.Withheld = slices.DeleteFunc(r.Withheld, mounts)
 	}
 }
 

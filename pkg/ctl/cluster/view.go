@@ -158,6 +158,11 @@ const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 // one attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Network {
 	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
+	for _, v := range pod.Spec.Volumes {
+		if v.HostPath != nil {
+			blank.Mounts = append(blank.Mounts, v.HostPath.Path)
+		}
+	}
 	const networksAnnotation = "k8s.v1.cni.cncf.io/networks" // where a pod requests networks (section 4.1.2.1)
 	text := pod.Annotations[StatusAnnotation]
 	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {

@@ -46,8 +46,8 @@ type Attachment struct {
 	node   *state.NodeDevice // the claim's device; nil = not a device of the node
 }
 
-// Facts are further names of the attachment's device, as ADD recorded them. "" means that the device has no such
-// name or that ADD wrote no file.
+// Facts are further facts of the attachment's device, most as ADD recorded them. "" means that the device has no such name
+// or that ADD wrote no file.
 type Facts struct {
 	PCI         string `json:"pci,omitempty"` // address behind a vDPA device
 	PF          string `json:"pf,omitempty"`  // PCI address of the PF
@@ -55,6 +55,7 @@ type Facts struct {
 	RDMA        string `json:"rdma,omitempty"` // devices, comma-joined
 
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as ADD wrote it
+	Withheld   []view.Withheld `json:"withheld,omitempty"`   // see [Node.Withhold]
 }
 
 func factsOf(raw json.RawMessage) Facts {
@@ -63,7 +64,7 @@ func factsOf(raw json.RawMessage) Facts {
 		return Facts{}
 	}
 	of := view.Of(info)
-	return Facts{of.PCI, of.PF, of.Representor, of.RDMA, raw}
+	return Facts{of.PCI, of.PF, of.Representor, of.RDMA, raw, nil}
 }
 
 // A subject names an attachment in JSON, by the keys of kubectl devinfo.
