@@ -11,8 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/store"
@@ -203,4 +205,42 @@ claim shop/fast: ended the leases of 0000:03:00.5
 		t.Errorf("left: %q, %v", records, err)
 	}
 	difftest.Same(t, "again", devinfoctl(claims, end...), "claim u1 has no leases\n")
+}
+
+// The runtime has removed the path of a pod's network namespace, and cni-dra-driver has still to run DEL of two networks. The
+// devinfo plugin is in the chain of one.
+func TestAttachmentsOfClaimsAreNotGarbageBeforeTheirDel(t *testing.T) {
+	for phase, garbage := range map[state.Phase]bool{state.Adding: false, state.Added: false, state.Deleting: false, state.Restoring: true} {
+		t.Run(string(phase), func(t *testing.T) {
+			n := newNode(t)
+			boot, err := journal.BootID()
+			n.must(err)
+			at := func(network, ifName string) state.Attachment {
+				return state.Attachment{Request: "r", Network: network, IfName: ifName, List: json.RawMessage("{}"), Phase: phase,
+					Execution: state.Execution{Sandbox: "gone", Netns: n.noNetns(), BootID: boot}}
+			}
+			record, err := json.Marshal(state.Claim{Schema: state.Schema, Namespace: "shop", Name: "net", UID: "u1", Attachments: []state.Attachment{at("net-a", "net1"), at("net-b", "net2")}})
+			n.must(err)
+			claims := n.claim(string(record))
+			n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), Args: pod.ClaimArg + "=net", Complete: true})
+			var listed struct {
+				Attachments []struct{ Network, State string }
+			}
+			n.must(json.Unmarshal([]byte(n.ctl("--dra-state-dir", claims, "list", "-o", "json")), &listed))
+			got := map[string]string{}
+			for _, a := range listed.Attachments {
+				got[a.Network] += a.State
+			}
+			want := string(check.Deleting)
+			if phase == state.Adding {
+				want = string(phase)
+			}
+			difftest.Equal(t, got["net-b"], want)
+			if phase != state.Adding { // the journal tells of an ADD that has ended
+				difftest.Equal(t, got["net-a"], want)
+			}
+			isGarbage := strings.Contains(n.ctl("--dra-state-dir", claims, "gc", "--dry-run"), "net-a/gone/net1")
+			difftest.Same(t, "garbage", isGarbage, garbage)
+		})
+	}
 }

@@ -233,7 +233,7 @@ func (a *Agent) checker() (config.Node, *check.Checker, error) {
 	kernel := link.NewKernel(sys.Files())
 	return node, &check.Checker{
 		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
-		Dir:    store.Open, NetnsGone: link.NetnsGone, BootID: a.BootID,
+		Dir:    store.Open, Journal: journal.Open(node.StateDir, a.BootID),
 	}, nil
 }
 

@@ -27,6 +27,8 @@ import (
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/nri/nritest"
+	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
@@ -164,14 +166,17 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\ntouch "+calls+"; sleep 1; echo $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
 	delegating := r.dead("delegating", "0000:03:00.4")
 	delegating.CNIVersion, delegating.Delegates = "1.0.0", []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
-	r.put(vf("alive", "0000:03:00.2", "", ""), r.dead("stale", "0000:03:00.3"), delegating)
+	claimed := r.dead("claimed", "0000:03:00.5") // the agent does not see whether cni-dra-driver has still to run DEL
+	claimed.Args += ";" + pod.ClaimArg + "=net"
+	t.Setenv(state.DirVariable, filepath.Join(r.dir, "none/driver/state"))
+	r.put(vf("alive", "0000:03:00.2", "", ""), claimed, r.dead("stale", "0000:03:00.3"), delegating)
 	temp := filepath.Join(r.DeviceInfoDir, ".killed.devinfo")
 	r.must(os.WriteFile(temp, nil, 0o600))
 
 	a, end := r.started()
 	difftest.Eventually(t, "swept", func() bool { return metrics(t, a)[`devinfo_gc_runs_total{result="ok"}`] > 1 })
 	end()
-	difftest.Equal(t, r.left(), []string{"alive", "delegating"})
+	difftest.Equal(t, r.left(), []string{"alive", "claimed", "delegating"})
 	difftest.Same(t, "temporary files", difftest.Files(t, temp), []string(nil))
 	for name, want := range map[string]float64{
 		`devinfo_gc_removed_total{kind="attachment"}`: 1, `devinfo_gc_removed_total{kind="file"}`: 1, "devinfo_gc_pending_attachments": 1,
@@ -183,7 +188,7 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	_, end = r.started()
 	difftest.Eventually(t, "a delegate runs", func() bool { _, err := os.Stat(calls); return err == nil })
 	end() // waits for the delegate, which would be killed together with the agent's container
-	if called, err := os.ReadFile(calls); string(called) != "DEL delegating\n" || !slices.Equal(r.left(), []string{"alive"}) {
+	if called, err := os.ReadFile(calls); string(called) != "DEL delegating\n" || !slices.Equal(r.left(), []string{"alive", "claimed"}) {
 		t.Errorf("%q, %v, left %q", called, err, r.left())
 	}
 }

@@ -47,6 +47,8 @@ func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (stat
 	switch state = strings.ToLower(string(found)); {
 	case found == check.Newer:
 		state = "newer"
+	case found == check.Deleting: // by cni-dra-driver, which reports it
+		state = "ok"
 	case !slices.Contains(classes, state) || len(report.Changed()) > 0:
 		state = "changed"
 	}

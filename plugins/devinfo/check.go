@@ -7,7 +7,6 @@ import (
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -37,7 +36,7 @@ func (c *Call) check() error {
 	}
 	now := *recorded
 	now.Netns = c.Args.Netns // the runtime's path is current
-	a := &check.Checker{Finder: &c.Finder, Dir: store.Open, NetnsGone: link.NetnsGone, BootID: c.BootID}
+	a := &check.Checker{Finder: &c.Finder, Dir: store.Open, Journal: c.Journal}
 	state, why := a.State(&now, err)
 	if state == check.Adding { // the entry is locked, so ADD is not running
 		why = "ADD was killed before it finished"

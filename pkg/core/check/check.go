@@ -21,10 +21,8 @@ type Checker struct {
 	// Dir opens a directory of device-info files or CDI specs by its absolute path on the host.
 	Dir func(path string) *store.Dir
 
-	// NetnsGone reports whether path no longer leads to a network namespace. Only State, StaleReason and Check
-	// use NetnsGone and BootID.
-	NetnsGone func(path string) (bool, error)
-	BootID    string // ID of the current boot; "" = unknown
+	// Journal tells which attachments are stale. Only State and Check use it.
+	Journal *journal.Journal
 
 	// Explain makes Check search again without the device-info file, first by the interface alone and then by
 	// the recorded request. Fact.Now and Fact.Source then show the kernel's facts even if sources conflict.
@@ -119,6 +117,7 @@ func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 	switch {
 	case state == Adding:
 		r.Warnings = []string{why}
+	case state == Deleting: // by cni-dra-driver
 	case over:
 		r.Problem = &Error{kind, errors.New(why)}
 	case e == nil:
@@ -146,7 +145,7 @@ func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 // which the comparison may be able to read now.
 func (c *Checker) blind(r *Report, t *discovery.Target, why string) {
 	if t.Netns != "" {
-		if _, err := c.NetnsGone(t.Netns); err != nil {
+		if _, err := c.Journal.NetnsGone(t.Netns); err != nil {
 			r.skipNetns(t, err)
 			return
 		}

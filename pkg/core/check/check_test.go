@@ -121,11 +121,12 @@ func (w *world) checker() *check.Checker {
 	w.must(err)
 	links, err := linkhost.New(host)
 	w.must(err)
+	j := journal.Open(filepath.Join(w.dir, "journal"), boot)
+	j.NetnsGone = func(path string) (bool, error) { return !links.HasNetns(path), nil }
 	return &check.Checker{
-		Finder:    &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links},
-		Dir:       func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
-		NetnsGone: func(path string) (bool, error) { return !links.HasNetns(path), nil },
-		BootID:    boot,
+		Finder:  &discovery.Finder{Sys: sysfs.New(host.Sys()), Interfaces: links, Eswitches: links},
+		Dir:     func(path string) *store.Dir { return store.Open(filepath.Join(w.dir, path)) },
+		Journal: j,
 	}
 }
 
@@ -191,7 +192,7 @@ func TestNetnsOfUnknownStateIsNotGone(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.captured("igb-sriov") // has no pod
 	a, unseen := w.checker(), errors.New("not seen from here")
-	a.NetnsGone = func(string) (bool, error) { return false, unseen }
+	a.Journal.NetnsGone = func(string) (bool, error) { return false, unseen }
 	e := &journal.Entry{
 		Key: journal.Key{IfName: "net1"}, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
 		Device: journal.Identity{Type: "pci", ID: "0000:01:10.0"},

@@ -26,7 +26,7 @@ const (
 	Newer         State = "NewerFormat"   // a newer devinfo wrote the entry
 	Unknown       State = "Unknown"       // the entry, or something to compare, cannot be read
 
-	// States of attachments by cni-dra-driver. A Checker does not return them.
+	// States of attachments by cni-dra-driver. A Checker returns only Deleting.
 	Prepared  State = "Prepared"  // the pod has no sandbox yet
 	Deleting  State = "Deleting"  // DEL is running, will be retried, or its device is being restored
 	Undeleted State = "Undeleted" // DEL failed too often; the driver no longer retries it
@@ -51,8 +51,10 @@ func (c *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case err != nil:
 		return Unknown, err.Error()
 	}
-	why, err = c.StaleReason(e)
+	why, err = c.Journal.Stale(e)
 	switch {
+	case errors.Is(err, journal.ErrDelPending):
+		return Deleting, ""
 	case why != "":
 		return Stale, why
 	case !e.Complete: // err does not matter, because an incomplete entry has nothing to compare yet
@@ -67,22 +69,6 @@ func (c *Checker) State(e *journal.Entry, err error) (state State, why string) {
 		return Unknown, err.Error()
 	}
 	return OK, ""
-}
-
-// StaleReason returns why an attachment can no longer be in use, or "" if it can. It returns an error if that
-// is unknown. Leftovers may be removed without a DEL only if StaleReason returns a reason.
-func (c *Checker) StaleReason(e *journal.Entry) (why string, err error) {
-	if !e.OfBoot(c.BootID) {
-		return "recorded before the last boot", nil
-	}
-	if e.Netns == "" {
-		return "", nil
-	}
-	gone, err := c.NetnsGone(e.Netns)
-	if err != nil || !gone {
-		return "", err
-	}
-	return "network namespace " + e.Netns + " is gone", nil
 }
 
 // checkDeviceExists returns an [*Error] if the device is not on the node. It accepts any socket, whose path is valid

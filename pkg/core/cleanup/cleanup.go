@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
@@ -50,9 +49,8 @@ func (c *Cleaner) Stale(e *journal.Entry) bool {
 	if e == nil {
 		return false
 	}
-	a := check.Checker{NetnsGone: link.NetnsGone, BootID: c.BootID}
-	why, err := a.StaleReason(e)
-	if err != nil {
+	why, err := c.Journal.Stale(e)
+	if err != nil && !errors.Is(err, journal.ErrDelPending) {
 		c.Log.Warn("cannot tell whether the attachment is stale", "error", err)
 	}
 	return err == nil && why != ""

@@ -42,7 +42,7 @@ func (j *Journal) Own() error {
 // sriov-cni.
 func (j *Journal) Ignored() *Journal {
 	none := Open("/dev/null/journal", j.bootID) // cannot exist
-	none.SRIOVLocks, none.NetnsGone = j.SRIOVLocks, j.NetnsGone
+	none.SRIOVLocks, none.NetnsGone, none.ClaimDir = j.SRIOVLocks, j.NetnsGone, j.ClaimDir
 	return none
 }
 

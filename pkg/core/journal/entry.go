@@ -18,6 +18,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -211,6 +212,33 @@ func BootID() (string, error) {
 func (e *Entry) OfBoot(bootID string) bool { return ofBoot(e.BootID, bootID) }
 
 func ofBoot(is, now string) bool { return is == now || is == "" || now == "" }
+
+// ErrDelPending is the error of [Journal.Stale] for an attachment by a claim whose network namespace has no path any more,
+// but which cni-dra-driver holds open until it has run DEL, or may hold open where its records are not visible.
+var ErrDelPending = errors.New("cni-dra-driver has still to run DEL")
+
+// Stale returns why an attachment can no longer be in use, or "" if it can. It returns an error if that is unknown.
+// Leftovers may be removed without a DEL only if Stale returns a reason. Of an attachment by a claim the driver's record
+// decides, not the path, because CRI-O removes the path before the driver gets to know the end of the sandbox.
+func (j *Journal) Stale(e *Entry) (why string, err error) {
+	switch {
+	case !e.OfBoot(j.bootID):
+		return "recorded before the last boot", nil
+	case e.Netns == "":
+		return "", nil
+	}
+	gone, err := j.NetnsGone(e.Netns)
+	if gone && err == nil && e.ByClaim() {
+		var held bool
+		if held, err = state.Holds(j.ClaimDir, j.bootID, e.Netns); held || errors.Is(err, state.ErrNotVisible) {
+			err = fmt.Errorf("network namespace %s: %w", e.Netns, ErrDelPending)
+		}
+	}
+	if err != nil || !gone {
+		return "", err
+	}
+	return "network namespace " + e.Netns + " is gone", nil
+}
 
 // Path returns the full path of the device-info file, or "" for none.
 func (e *Entry) Path() string {

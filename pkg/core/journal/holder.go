@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // Holder is the attachment or claim that has a lease, or the network namespace that sriov-cni has allocated
@@ -252,17 +253,17 @@ func sriovLock(dir fs.FS, address string) (netns string, err error) {
 }
 
 // lockedBySRIOV returns sriov-cni's holder of a VF, or nil if the VF is free or allocated to the pod of by.
-func (j *Journal) lockedBySRIOV(l lease, by holderLinks) (*Holder, error) {
+func (l lease) lockedBySRIOV(by holderLinks, j *Journal) (*Holder, error) {
 	address, ok := strings.CutPrefix(l.ID, "pci-")
 	if !ok || l.kind != OfDevice || j.SRIOVLocks == "" {
 		return nil, nil
 	}
 	netns, err := sriovLock(os.DirFS(j.SRIOVLocks), address)
-	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) {
+	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) && !surely(state.Holds(j.ClaimDir, j.bootID, netns)) {
 		return nil, err
 	}
 	return &Holder{Netns: netns, Mode: Exclusive}, nil
 }
 
-// surely treats an error as not gone.
-func surely(gone bool, err error) bool { return gone && err == nil }
+// surely treats an error as false.
+func surely(is bool, err error) bool { return is && err == nil }

@@ -26,6 +26,7 @@ import (
 	"slices"
 	"time"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 )
@@ -36,6 +37,7 @@ type Journal struct {
 	SRIOVLocks string
 	// NetnsGone reports whether a network namespace no longer exists; an error means unknown.
 	NetnsGone func(path string) (bool, error)
+	ClaimDir  string // directory of cni-dra-driver's records
 
 	bootID  string
 	dir     string
@@ -59,7 +61,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
-		NetnsGone: link.NetnsGone, bootID: bootID, dir: filepath.Clean(stateDir),
+		NetnsGone: link.NetnsGone, ClaimDir: state.NodeDir(), bootID: bootID, dir: filepath.Clean(stateDir),
 		entries: records{in(entriesDir)}, claims: records{in(claimsDir)}, leases: links{in("leases")},
 	}
 }

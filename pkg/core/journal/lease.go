@@ -170,7 +170,7 @@ func (j *Journal) refusal(l lease, by holderLinks) (h *Holder, stale []string, e
 			return h, nil, nil
 		}
 	}
-	h, err = j.lockedBySRIOV(l, by)
+	h, err = l.lockedBySRIOV(by, j)
 	return h, stale, err
 }
 
@@ -214,8 +214,10 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 		return has.sameLink(l) && (has.Object == 0 || l.Object == 0 || has.Object == l.Object)
 	}):
 		return nil, nil, nil
-	case h.Entry != nil && l.kind == OfDevice && h.Entry.Netns != "" && surely(j.NetnsGone(h.Entry.Netns)):
-		return nil, nil, nil // a deleted pod no longer holds its devices
+	case h.Entry != nil && l.kind == OfDevice:
+		if why, err := j.Stale(h.Entry); why != "" && err == nil {
+			return nil, nil, nil // a deleted pod no longer holds its devices
+		}
 	}
 	return h, of.pods, nil
 }

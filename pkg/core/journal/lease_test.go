@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
@@ -220,4 +223,62 @@ func TestLockedBySRIOVReturnsLiveLocks(t *testing.T) {
 	failure = syscall.EIO
 	_, err = locked()
 	difftest.Is(t, err, syscall.EIO)
+}
+
+// CRI-O removes the path of a network namespace before cni-dra-driver gets to know that the sandbox has ended. The driver
+// then holds the namespace open until its DEL has ended, and nobody may take the attachment for gone meanwhile.
+func TestAttachmentByClaimIsGoneWhenTheDriverHasNoDelToRun(t *testing.T) {
+	const netns, others = "/run/netns/s1", "/run/netns/s2"
+	claim := func(phase state.Phase, boot, netns string) string {
+		list, undeleted := "attachments", "undeleted"
+		if phase == state.Undeleted {
+			list, undeleted = undeleted, list
+		}
+		return fmt.Sprintf(`{"schema": 1, "uid": "u1", %q: [{"request": "r", "ifName": "net1", "list": {}, "sandbox": "c1", "phase": %q, "bootID": %q, "netns": %q}]}`, list, phase, boot, netns)
+	}
+	type files = map[string]string
+	one := func(phase state.Phase) files { return files{"u1.json": claim(phase, boot, netns)} }
+	for name, test := range map[string]struct {
+		records files // nil = the directory is missing
+		gone    bool
+	}{
+		"the driver is not installed":      {nil, true},
+		"no record":                        {files{}, true},
+		"ADD runs":                         {one(state.Adding), false},
+		"attached":                         {one(state.Added), false},
+		"DEL runs or is repeated":          {one(state.Deleting), false},
+		"DEL has ended":                    {one(state.Restoring), true},
+		"DEL was given up":                 {one(state.Undeleted), true},
+		"of another boot":                  {files{"u1.json": claim(state.Added, "earlier", netns)}, true},
+		"of another sandbox":               {files{"u1.json": claim(state.Added, boot, others)}, true},
+		"an unreadable record":             {files{"u2.json": "{", "offer": "x"}, false},
+		"an unreadable record and its own": {files{"a.json": "{", "u1.json": claim(state.Added, boot, netns)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, dir := open(t)
+			j.NetnsGone = func(path string) (bool, error) { return true, nil }
+			j.ClaimDir, j.SRIOVLocks = filepath.Join(t.TempDir(), "plugins/driver/state"), filepath.Join(dir, "sriov")
+			must(t, os.MkdirAll(filepath.Dir(filepath.Dir(j.ClaimDir)), 0o700))
+			for file, text := range test.records {
+				difftest.Write(t, filepath.Join(j.ClaimDir, file), text, 0o600)
+			}
+			by := &journal.Entry{Key: key1, Netns: netns, Args: pod.ClaimArg + "=net", Leases: has("pci-vf", journal.Exclusive)}
+			record(t, j, by)
+			why, err := j.Stale(by)
+			difftest.Same(t, fmt.Sprintf("gone: %q, %v", why, err), why != "" && err == nil, test.gone)
+			difftest.Same(t, "the device is free", j.Free(&journal.Entry{Key: key2, Leases: has("pci-vf", journal.Exclusive)}) == nil, test.gone)
+			difftest.Write(t, filepath.Join(j.SRIOVLocks, "0000:01:10.0"), netns, 0o600)
+			locked := j.Free(&journal.Entry{Key: key2, Leases: has("pci-0000:01:10.0", journal.Exclusive)})
+			difftest.Same(t, fmt.Sprint("sriov-cni's lock counts: ", locked), locked != nil, !test.gone && test.records["u2.json"] == "")
+
+			plain := *by
+			plain.Args = ""
+			why, err = j.Stale(&plain)
+			difftest.Same(t, fmt.Sprintf("gone without a claim: %q, %v", why, err), why != "" && err == nil, true)
+
+			j.ClaimDir = filepath.Join(t.TempDir(), "unmounted/driver/state")
+			_, err = j.Stale(by)
+			difftest.Is(t, err, journal.ErrDelPending)
+		})
+	}
 }

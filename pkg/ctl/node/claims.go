@@ -15,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/store"
@@ -90,7 +91,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	case state.Undeleted:
 		a.State, a.Why = check.Undeleted, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
 	default:
-		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Complete: true, Device: journal.Identity{Type: a.Type, ID: a.Device}}
+		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Args: pod.ClaimArg + "=" + c.Name, Complete: true, Device: journal.Identity{Type: a.Type, ID: a.Device}}
 		a.State, a.Why = n.checker.State(e, nil)
 	}
 	return a

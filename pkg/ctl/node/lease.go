@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -157,10 +156,9 @@ func (n *Node) EndLeases(l *ClaimLeases) error {
 }
 
 // SeesDriver reports whether this process can see the records of cni-dra-driver. The pod of devinfo-agent cannot,
-// because it does not mount the directory of the kubelet's plugins. The kubelet always creates that directory, so
-// SeesDriver looks whether it exists.
+// because it does not mount the directory of the kubelet's plugins.
 func (n *Node) SeesDriver() bool {
-	return n.Root != "" || n.FileThere(filepath.Dir(filepath.Dir(n.ClaimDir)))
+	return n.Root != "" || state.Visible(n.ClaimDir)
 }
 
 // unrecorded returns an error if cni-dra-driver has a record of a claim, or if its records are not visible.

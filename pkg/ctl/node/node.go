@@ -49,9 +49,12 @@ type Node struct {
 func Open(h Options) *Node {
 	h.Finder.Sys = h.Sys
 	n := &Node{Options: h}
-	n.checker = check.Checker{Finder: h.Finder, Dir: n.dir, NetnsGone: h.NetnsGone, BootID: h.BootID}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
-	n.journal.NetnsGone = h.NetnsGone
+	n.journal.NetnsGone, n.journal.ClaimDir = h.NetnsGone, ""
+	if h.Root == "" || n.FileThere(h.ClaimDir) {
+		n.journal.ClaimDir = n.Path(h.ClaimDir)
+	}
+	n.checker = check.Checker{Finder: h.Finder, Dir: n.dir, Journal: n.journal}
 	return n
 }
 
