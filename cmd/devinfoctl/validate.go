@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -42,8 +43,8 @@ container runtime refuse the network.
 Without --kind, validate derives the kind of each document: from the kind of a Kubernetes object;
 cni-config from type or plugins with cniVersion or name; device-info from type with version;
 settings from one of their keys, also if it is misspelt, or from the file name node.json or
-default.json. It lists documents without anything to check: networks without devinfo, claims of
-other drivers, and other kinds. Unless no directory of --cni-path exists on this machine, it also
+default.json. It counts documents without anything to check by kind: networks without devinfo, claims
+of other drivers, pods whose networks are not in the files, and other kinds. Unless no directory of --cni-path exists on this machine, it also
 looks for the plugins there.
 
 Exits with 1 if there is an error, or with --strict a warning.`
@@ -104,12 +105,7 @@ func (t *tool) validate(args []string, checker validate.Checker, kind validate.K
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", t.pluginDirs())
 	}
 	err = t.print(map[string]any{"documents": docs}, func(w io.Writer) {
-		for _, d := range docs {
-			validationTable(w, d)
-		}
-		if len(docs) == 0 {
-			fmt.Fprintln(w, "nothing to check")
-		}
+		validationTable(w, docs)
 	})
 	if err == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Errors() > 0 }) {
 		return clierr.ErrFound
@@ -171,29 +167,68 @@ func finder(cniPath string) func(plugin string) error {
 	}
 }
 
-func validationTable(w io.Writer, d validate.Document) {
-	name, errs := d.File, d.Errors()
-	if d.Name != "" {
-		name += ": " + d.Name
+// validationTable prints the findings, then what was not checked by reason and kind, and a sum.
+func validationTable(w io.Writer, docs []validate.Document) {
+	var errs, warnings, valid int
+	skipped := map[string][]validate.Document{} // by reason
+	for _, d := range docs {
+		n := d.Errors()
+		switch {
+		case len(d.Findings) > 0:
+			fmt.Fprintf(w, "%s: %s: %s, %s\n", named(d), cmp.Or(string(d.Kind), "unreadable"), doctor.Count(n, "error"), doctor.Count(len(d.Findings)-n, "warning"))
+		case d.Skipped != "":
+			skipped[d.Skipped] = append(skipped[d.Skipped], d)
+		default:
+			valid++
+			fmt.Fprintf(w, "%s: %s: valid\n", named(d), d.Kind)
+		}
+		errs, warnings = errs+n, warnings+len(d.Findings)-n
+		for _, f := range d.Findings {
+			printFinding(w, f)
+		}
 	}
-	name = printable(name)
-	kind := cmp.Or(string(d.Kind), "unreadable")
+	left := 0
+	for _, why := range slices.Sorted(maps.Keys(skipped)) {
+		left += len(skipped[why])
+		fmt.Fprintf(w, "%s: not checked: %s\n", kinds(skipped[why]), why)
+	}
 	switch {
-	case len(d.Findings) > 0:
-		fmt.Fprintf(w, "%s: %s: %s, %s\n", name, kind, doctor.Count(errs, "error"), doctor.Count(len(d.Findings)-errs, "warning"))
-	case d.Skipped != "":
-		fmt.Fprintf(w, "%s: not checked: %s\n", name, d.Skipped)
-	default:
-		fmt.Fprintf(w, "%s: %s: valid\n", name, kind)
+	case len(docs) == 0:
+		fmt.Fprintln(w, "nothing to check")
+	case len(docs) > 1:
+		fmt.Fprintf(w, "%s: %d valid, %d not checked; %s, %s\n", doctor.Count(len(docs), "document"), valid, left, doctor.Count(errs, "error"), doctor.Count(warnings, "warning"))
 	}
-	for _, f := range d.Findings {
-		level := "error"
-		if f.Warning {
-			level = "warning"
-		}
-		if f.Line > 0 {
-			level = fmt.Sprintf("line %d: %s", f.Line, level)
-		}
-		fmt.Fprintf(w, "  %s: %s\n", level, printable(f.String()))
+}
+
+// named returns the file of a document, and the object if it has a name.
+func named(d validate.Document) string {
+	return printable(strings.TrimSuffix(d.File+": "+d.Name, ": "))
+}
+
+// kinds returns the number of documents of each kind, or the name of the only document.
+func kinds(docs []validate.Document) string {
+	if len(docs) == 1 {
+		return named(docs[0])
 	}
+	number := map[string]int{}
+	for _, d := range docs {
+		kind, _, _ := strings.Cut(d.Name, " ")
+		number[cmp.Or(kind, string(d.Kind), "other")]++
+	}
+	var list []string
+	for _, kind := range slices.Sorted(maps.Keys(number)) {
+		list = append(list, fmt.Sprintf("%d %s", number[kind], kind))
+	}
+	return printable(strings.Join(list, ", "))
+}
+
+func printFinding(w io.Writer, f validate.Finding) {
+	level := "error"
+	if f.Warning {
+		level = "warning"
+	}
+	if f.Line > 0 {
+		level = fmt.Sprintf("line %d: %s", f.Line, level)
+	}
+	fmt.Fprintf(w, "  %s: %s\n", level, printable(f.String()))
 }

@@ -164,7 +164,7 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		for _, name := range validate.Networks(a.Network, a.Namespace) { // several only of a pod that waits
 			if _, known := findings[name]; !known && len(findings) < 50 {
 				network, err := validated(ctx, t.api, name)
-				if err != nil && !apierrors.IsNotFound(err) { // a missing network was deleted after its pod had started
+				if network.absent = apierrors.IsNotFound(err); err != nil && !network.absent {
 					fmt.Fprintf(t.ErrOut, "warning: cannot validate networks: %s\n", err.Error())
 					return
 				}
@@ -184,6 +184,8 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 	switch {
 	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
 		a.Problem = validate.NotRequested(name, network.resource)
+	case a.Waits && network.absent: // that of a pod that has started was deleted since
+		a.Problem = "network " + at + " does not exist: create this NetworkAttachmentDefinition, or correct the annotation"
 	case a.Waits:
 		return false
 	case finding != noFinding && finding != "":
@@ -203,6 +205,7 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 type found struct {
 	finding  string // see validated
 	resource string // whose device Multus passes to it; "" = none
+	absent   bool   // it does not exist
 }
 
 // noFinding is the finding for a valid network with devinfo.
@@ -223,12 +226,12 @@ func validated(ctx context.Context, api kubernetes.Interface, name validate.Netw
 	validate.Checker{}.Check(docs, validate.CNIConfig)
 	resource := validate.ResourceOf(text)
 	if len(docs) == 0 || docs[0].Skipped != "" {
-		return found{"", resource}, nil
+		return found{resource: resource}, nil
 	}
 	d := docs[0]
 	if len(d.Findings) == 0 {
-		return found{noFinding, resource}, nil
+		return found{finding: noFinding, resource: resource}, nil
 	}
 	first := max(0, slices.IndexFunc(d.Findings, func(f validate.Finding) bool { return !f.Warning }))
-	return found{d.Findings[first].String(), resource}, nil
+	return found{finding: d.Findings[first].String(), resource: resource}, nil
 }

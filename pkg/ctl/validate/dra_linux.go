@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,13 +26,21 @@ func tooLong(network string) (why string) {
 	return why
 }
 
+// classes are DeviceClasses by name; nil = it cannot be decoded.
 type classes map[string]*resourceapi.DeviceClassSpec
 
 func classesIn(docs []Document) classes {
 	all := classes{}
 	for _, d := range docs {
+		var object struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if json.Unmarshal(d.data, &object) != nil || object.Kind != deviceClass {
+			continue
+		}
 		var class resourceapi.DeviceClass
-		if json.Unmarshal(d.data, &class) == nil && class.Kind == deviceClass {
+		if all[object.Metadata.Name] = nil; json.Unmarshal(d.data, &class) == nil {
 			all[class.Name] = &class.Spec
 		}
 	}
@@ -41,8 +50,15 @@ func classesIn(docs []Document) classes {
 // parameters checks a DeviceClass, a ResourceClaim or a ResourceClaimTemplate. It reports what Prepare
 // would refuse, and what ADD would refuse of the CNI configurations.
 func (c Checker) parameters(d *Document) {
-	var object struct{ Kind json.RawMessage }
-	_ = json.Unmarshal(d.data, &object) // other values have no kind
+	var object struct {
+		APIVersion string
+		Kind       json.RawMessage
+	}
+	_ = json.Unmarshal(d.data, &object)                                                                    // other values have no kind
+	if object.APIVersion == "resource.k8s.io/v1alpha3" || object.APIVersion == "resource.k8s.io/v1beta1" { // their requests have other keys
+		d.Skipped = "it is of " + object.APIVersion + "; convert it to resource.k8s.io/v1"
+		return
+	}
 	switch text(object.Kind) {
 	case deviceClass:
 		var class resourceapi.DeviceClass
@@ -88,10 +104,7 @@ func (c Checker) class(d *Document, class *resourceapi.DeviceClassSpec) {
 }
 
 func (c Checker) claim(d *Document, path string, claim *resourceapi.DeviceClaim) {
-	skipped := "nothing in it is for the driver " + draDriver
-	if class := c.missing(claim.Requests); class != "" {
-		skipped = fmt.Sprintf("its DeviceClass %q is missing; give the file of the DeviceClass too", class)
-	}
+	skipped := cmp.Or(c.missing(claim.Requests), "nothing in it is for the driver "+draDriver)
 	d.refused(path, c.policy().CheckClaim(claim, c.classes), skipped)
 	for n, config := range claim.Config[:min(len(claim.Config), resourceapi.DeviceConfigMaxSize)] {
 		c.config(d, fmt.Sprintf("%s.config[%d]", path, n), config.Opaque, false)
@@ -109,16 +122,22 @@ func (d *Document) refused(path string, checked cniconfig.Checked, skipped strin
 	}
 }
 
-// missing returns the name of a requested class that is not among the documents; "" = no class is missing.
+// missing says which of the requested classes is not among the documents, or cannot be read; "" = none.
 func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
+	var names []string
 	for _, r := range requests {
-		if r.Exactly != nil && c.classes[r.Exactly.DeviceClassName] == nil {
-			return r.Exactly.DeviceClassName
+		if r.Exactly != nil {
+			names = append(names, r.Exactly.DeviceClassName)
 		}
 		for _, sub := range r.FirstAvailable {
-			if c.classes[sub.DeviceClassName] == nil {
-				return sub.DeviceClassName
-			}
+			names = append(names, sub.DeviceClassName)
+		}
+	}
+	for _, name := range names {
+		if class, there := c.classes[name]; !there {
+			return fmt.Sprintf("its DeviceClass %q is missing; give the file of the DeviceClass too", name)
+		} else if class == nil {
+			return fmt.Sprintf("its DeviceClass %q has errors", name)
 		}
 	}
 	return ""

@@ -9,6 +9,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 const resourceAnnotation = "k8s.v1.cni.cncf.io/resourceName" // annotation of a NetworkAttachmentDefinition
@@ -94,7 +96,7 @@ func (n *network) check() {
 	raw, isList := n.object["plugins"]
 	plugins := []map[string]json.RawMessage{n.object}
 	if isList {
-		n.unknown(n.path, n.object, ListKeys, func(a, b string) bool { return a == b })
+		n.listKeys()
 		plugins = nil
 		if json.Unmarshal(raw, &plugins) != nil {
 			n.wrong(n.path+".plugins", raw, "must be a list of plugin configurations")
@@ -124,7 +126,7 @@ func (n *network) check() {
 		}
 		if isOurs(object) {
 			p := plugin{network: n, path: path, object: maps.Clone(object), after: i > 0}
-			p.maker, p.mover = order(plugins[:i], plugins[i+1:])
+			p.maker, p.mover, p.binder = order(plugins[:i], plugins[i+1:])
 			if slices.ContainsFunc(plugins[:i], isOurs) {
 				n.warn(p.path, object["type"], "is in the chain twice, and the second removes the file of the first: remove one of them")
 			}
@@ -133,6 +135,21 @@ func (n *network) check() {
 		n.decodable(path, object)
 	}
 	n.parsable(isList)
+}
+
+// listKeys warns of keys that a list does not have. Runtimes ignore there what a plugin may have.
+func (n *network) listKeys() {
+	rest := map[string]json.RawMessage{}
+	for _, key := range slices.Sorted(maps.Keys(n.object)) {
+		one, _ := json.Marshal(map[string]any{"type": Plugin, "name": "n", "cniVersion": version.Current(), key: n.object[key]}) // decoded from JSON
+		cfg, err := config.Parse(one)
+		if slices.Contains(ListKeys, key) || err != nil || len(cfg.Unknown) > 0 {
+			rest[key] = n.object[key]
+			continue
+		}
+		n.warn(n.path+"."+key, n.object[key], "has no effect beside \"plugins\": move it into the configuration of the plugin")
+	}
+	n.unknown(n.path, rest, ListKeys, func(a, b string) bool { return a == b })
 }
 
 // identity checks name and cniVersion, which the runtime copies into the configuration of each plugin. readable reports
@@ -176,6 +193,7 @@ const (
 	maker        // makes the interface, or moves it into the pod
 	meta         // works on an interface that another plugin has made
 	mover        // a meta plugin that moves the RDMA device into the pod
+	binder       // makes one interface of several devices
 )
 
 // roles are the roles of well-known plugins, by the type in a configuration.
@@ -184,7 +202,7 @@ var roles = map[string]role{
 	"bridge": maker, "dummy": maker, "host-device": maker, "ipvlan": maker, "loopback": maker, "macvlan": maker, "ptp": maker, "tap": maker, "vlan": maker,
 	"bandwidth": meta, "firewall": meta, "portmap": meta, "sbr": meta, "tuning": meta, "vrf": meta,
 	// github.com/k8snetworkplumbingwg: READMEs of sriov-cni, ib-sriov-cni, ovs-cni, bond-cni, accelerated-bridge-cni, rdma-cni, route-override-cni
-	"sriov": maker, "ib-sriov": maker, "ib-sriov-cni": maker, "ovs": maker, "bond": maker, "accelerated-bridge": maker, "rdma": mover,
+	"sriov": maker, "ib-sriov": maker, "ib-sriov-cni": maker, "ovs": maker, "bond": binder, "accelerated-bridge": maker, "rdma": mover,
 	"route-override": meta, "ovs-mirror-producer": meta, "ovs-mirror-consumer": meta,
 	// READMEs of github.com/Mellanox/ipoib-cni, github.com/intel/userspace-cni-network-plugin, github.com/flannel-io/cni-plugin
 	"ipoib": maker, "userspace": maker, "flannel": maker,
@@ -202,23 +220,26 @@ var roles = map[string]role{
 	"dnsname": meta, "tc-redirect-tap": meta,
 }
 
-// order returns the first plugin after devinfo that makes the interface, and the plugin before it that moves the RDMA device;
-// "" = there is none. An unknown plugin after devinfo counts as a maker only if no plugin before devinfo can be it.
-func order(before, after []map[string]json.RawMessage) (makes, moves string) {
+// order returns the first plugin after devinfo that makes the interface, and the last plugins before it that move the RDMA
+// device and that bind several devices; "" = there is none. An unknown plugin after devinfo counts as a maker only if no plugin before devinfo can be it.
+func order(before, after []map[string]json.RawMessage) (makes, moves, binds string) {
 	made := false
 	for _, p := range before {
 		kind := decoded(p).Type
-		made = made || kind != Plugin && roles[kind] <= maker
-		if roles[kind] == mover {
+		made = made || kind != Plugin && roles[kind] <= maker || roles[kind] == binder
+		switch roles[kind] {
+		case mover:
 			moves = kind
+		case binder:
+			binds = kind
 		}
 	}
 	at := slices.IndexFunc(after, func(p map[string]json.RawMessage) bool {
 		kind := decoded(p).Type
-		return roles[kind] == maker || roles[kind] == unknown && kind != "" && kind != Plugin && !made
+		return roles[kind] == maker || roles[kind] == binder || roles[kind] == unknown && kind != "" && kind != Plugin && !made
 	})
 	if at >= 0 {
 		makes = decoded(after[at]).Type
 	}
-	return makes, moves
+	return makes, moves, binds
 }

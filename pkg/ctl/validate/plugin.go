@@ -27,6 +27,7 @@ type plugin struct {
 	after  bool   // other plugins run before this one
 	maker  string // the type of the first later plugin that makes an interface; "" = none does
 	mover  string // the type of an earlier plugin that moves the RDMA device; "" = none does
+	binder string // the type of an earlier plugin that makes one interface of several devices; "" = none does
 	cfg    *config.Config
 }
 
@@ -205,6 +206,9 @@ func (p *plugin) position(idle bool) {
 	kind := p.object["type"]
 	if p.mover != "" {
 		p.warn(p.path, kind, "runs after %s, which in the RDMA mode exclusive has moved the RDMA device into the pod, where devinfo may not find it: put it before %[1]s", p.mover)
+	}
+	if p.binder != "" && p.cfg.DeviceInfo == nil && p.cfg.DeviceID == "" && !device {
+		p.warn(p.path, kind, `runs after %s, whose interface has several devices, so ADD finds none: put devinfo into the networks of these devices, or name one in "deviceID"`, p.binder)
 	}
 	switch {
 	case idle && p.maker != "":

@@ -1,8 +1,10 @@
 package validate
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 )
@@ -65,16 +67,28 @@ func ResourceOf(definition []byte) string {
 	return nad.Metadata.Annotations[resourceAnnotation]
 }
 
-// resourcesIn returns the resources of the NetworkAttachmentDefinitions among documents; "" = the network has none.
-func resourcesIn(docs []Document) map[NetworkName]string {
-	resources := map[NetworkName]string{}
+// A resource is what a network gets its devices of, and the container of a pod requests.
+type resource struct {
+	name      string // "" = the network has none
+	anyDomain bool   // of an object of the SR-IOV network operator, which adds the domain that it was configured with
+}
+
+// resourcesIn returns the resources of the networks among documents.
+func resourcesIn(docs []Document) map[NetworkName]resource {
+	resources := map[NetworkName]resource{}
 	for _, d := range docs {
 		var object struct {
 			Kind     string
 			Metadata NetworkName
+			Spec     struct{ NetworkNamespace, ResourceName string }
 		}
-		if json.Unmarshal(d.data, &object) == nil && object.Kind == definition {
-			resources[object.Metadata] = ResourceOf(d.data)
+		_ = json.Unmarshal(d.data, &object) // other values have no kind
+		switch {
+		case object.Kind == definition:
+			resources[object.Metadata] = resource{name: ResourceOf(d.data)}
+		case makers[object.Kind] != "" && object.Spec.ResourceName != "":
+			name := NetworkName{cmp.Or(object.Spec.NetworkNamespace, object.Metadata.Namespace), object.Metadata.Name}
+			resources[name] = resource{"openshift.io/" + object.Spec.ResourceName, true}
 		}
 	}
 	return resources
@@ -86,20 +100,21 @@ type template struct {
 		Namespace   string
 		Annotations map[string]string
 	}
-	Spec struct {
-		Containers, InitContainers []struct {
-			Resources struct{ Requests, Limits map[string]any }
-		}
-	}
+	Spec struct{ Containers, InitContainers []container }
 }
 
-func (t *template) requests(resource string) bool {
-	for _, c := range slices.Concat(t.Spec.Containers, t.Spec.InitContainers) {
-		if c.Resources.Requests[resource] != nil || c.Resources.Limits[resource] != nil {
-			return true
-		}
+type container struct {
+	Resources struct{ Requests, Limits map[string]any }
+}
+
+func (t *template) requests(r resource) bool {
+	is := func(name string) bool {
+		return name == r.name || r.anyDomain && name[strings.Index(name, "/")+1:] == path.Base(r.name)
 	}
-	return false
+	return slices.ContainsFunc(slices.Concat(t.Spec.Containers, t.Spec.InitContainers), func(c container) bool {
+		of := c.Resources
+		return slices.ContainsFunc(slices.Concat(slices.Collect(maps.Keys(of.Requests)), slices.Collect(maps.Keys(of.Limits))), is)
+	})
 }
 
 // templates are the paths of the pod in a workload, by its kind.
@@ -108,9 +123,12 @@ var templates = map[string][]string{
 	"ReplicaSet": {"spec", "template"}, "Job": {"spec", "template"}, "CronJob": {"spec", "jobTemplate", "spec", "template"},
 }
 
-// checkWorkload checks that a container of a pod requests the resources of the pod's networks. It reports whether one of the
-// networks is among the documents.
-func checkWorkload(d *Document, resources map[NetworkName]string) (joined bool) {
+// noNetwork is the reason for skipping a pod that asks for none of the networks.
+const noNetwork = "it names no network that is among the documents"
+
+// checkWorkload checks that a container of a pod requests the resources of the pod's networks that are among the documents.
+// It reports whether the document is a pod or a workload.
+func checkWorkload(d *Document, resources map[NetworkName]resource) bool {
 	var object struct {
 		Kind     string
 		Metadata struct{ Namespace string }
@@ -130,17 +148,18 @@ func checkWorkload(d *Document, resources map[NetworkName]string) (joined bool) 
 	if json.Unmarshal(raw, &pod) != nil {
 		return false
 	}
+	d.Skipped = noNetwork
 	asked := pod.Metadata.Annotations[networksAnnotation]
 	for _, name := range Networks(asked, object.Metadata.Namespace) {
 		resource, found := resources[name]
-		if joined = joined || found; resource != "" && !pod.requests(resource) {
-			d.warn(strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked), "%s, unless a webhook adds them", NotRequested(name, resource))
+		if found {
+			d.Kind, d.Skipped = CNIConfig, ""
+		}
+		if resource.name != "" && !pod.requests(resource) {
+			d.warn(strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked), "%s, unless a webhook adds them", NotRequested(name, resource.name))
 		}
 	}
-	if joined {
-		d.Kind = CNIConfig
-	}
-	return joined
+	return true
 }
 
 // NotRequested says that a pod can get no device of its network's resource.

@@ -162,6 +162,7 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	if !of.Ours && !named {
 		return nil
 	}
+	all.Ours = true
 	reported := slices.Concat(all.Wrong, of.Wrong)
 	add := func(wrong ...*Refusal) {
 		for _, r := range wrong {
