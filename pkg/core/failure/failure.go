@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
@@ -69,7 +70,7 @@ func Join(errs ...error) error {
 }
 
 // Translate returns the CNI error to print. The first failure is the message. The details contain a delegate's
-// details, the remedy, and later failures.
+// details, the remedy, and later failures. The texts are safe for a terminal, whatever they quote.
 func Translate(err error) error {
 	if err == nil {
 		return nil
@@ -88,7 +89,7 @@ func Translate(err error) error {
 		}
 	}
 	details = slices.DeleteFunc(details, func(d string) bool { return d == "" })
-	return types.NewError(Code(err), msg, strings.Join(details, "; "))
+	return types.NewError(Code(err), clierr.Printable(msg), clierr.Printable(strings.Join(details, "; ")))
 }
 
 // Remedy returns the remedy of an error: the one given with the error, else that of its kind.

@@ -7,12 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/state"
 )
 
@@ -35,17 +34,9 @@ func (h Holder) Name() string {
 	}
 	who := "container " + h.Entry.ContainerID
 	if namespace, name := h.Entry.PodName(); name != "" {
-		who = "pod " + printable(namespace+"/"+name)
+		who = "pod " + clierr.Printable(namespace+"/"+name)
 	}
 	return fmt.Sprintf("%s (%s, network %s)", who, h.Entry.IfName, h.Entry.Network)
-}
-
-// printable returns a text from CNI_ARGS for a terminal.
-func printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
 }
 
 // HeldError reports that another holder's lease excludes the requested one.
