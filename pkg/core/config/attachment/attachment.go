@@ -200,17 +200,10 @@ func settleType(info *devinfo.Info) error {
 // string, in which a brace may be escaped, and leaves a string without placeholders byte for byte.
 func (a *Attachment) expand(key string, text json.RawMessage) (out json.RawMessage, err error) {
 	for {
-		start := bytes.IndexByte(text, '"')
-		if start < 0 {
+		start, end := nextString(text)
+		if start == end {
 			return append(out, text...), nil
 		}
-		end := start + 1
-		for ; text[end] != '"'; end++ {
-			if text[end] == '\\' {
-				end++
-			}
-		}
-		end++
 		quoted, before, after := text[start:end], "", ""
 		if bytes.ContainsAny(quoted, `{\`) {
 			_ = json.Unmarshal(quoted, &before) // the text is valid JSON
@@ -226,6 +219,19 @@ func (a *Attachment) expand(key string, text json.RawMessage) (out json.RawMessa
 		}
 		out = append(out, quoted...)
 	}
+}
+
+// nextString returns where the first string of a valid JSON text begins and ends, with its quotes; 0, 0 = it has none.
+func nextString(text json.RawMessage) (start, end int) {
+	if start = bytes.IndexByte(text, '"'); start < 0 {
+		return 0, 0
+	}
+	for end = start + 1; text[end] != '"'; end++ {
+		if text[end] == '\\' {
+			end++
+		}
+	}
+	return start, end + 1
 }
 
 // placeholder returns the name of the placeholder at the beginning of text, such as containerID:12; "" = none.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,92 +14,158 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 )
 
-// Vet returns an error for a text in deviceInfo or cdi that is nearly a placeholder, and warnings for keys of deviceInfo
-// that resemble a key of the specification; those are an error if the configuration is strict. Only ADD asks: other verbs
-// must work for attachments that an older build added. The error is a *[config.Problem].
+// Vet returns an error for a text that is nearly a placeholder in a key of the specification or in cdi, because two pods
+// would share it. It returns warnings for such texts in other keys of deviceInfo, and for keys that resemble one of the
+// specification; those are an error if the configuration is strict. Only ADD asks: other verbs must work for attachments
+// that an older build added. The error is a *[config.Problem].
 func Vet(cfg *config.Config) (devinfo.Violations, error) {
 	if cfg.CDI != nil {
 		for key, text := range map[string]string{"cdi.name": cfg.CDI.Name, "cdi.socketDir": cfg.CDI.SocketDir} {
-			if err := vetText(key, text); err != nil {
-				return nil, err
+			for wrong := range suspects(text) {
+				return nil, &config.Problem{Key: key, Value: wrong, Want: wantPlaceholder(wrong)}
 			}
 		}
 	}
 	if cfg.DeviceInfo == nil {
 		return nil, nil
 	}
-	for d := json.NewDecoder(bytes.NewReader(cfg.DeviceInfo)); ; {
-		token, err := d.Token()
-		if err != nil {
-			break // the end, because config has read it
-		}
-		if text, ok := token.(string); ok {
-			if err := vetText("deviceInfo", text); err != nil {
-				return nil, err
-			}
-		}
+	list, err := vetKeys("", "", cfg.DeviceInfo)
+	if err == nil && len(list) > 0 && cfg.Strict {
+		err = &config.Problem{Key: "deviceInfo" + strings.TrimPrefix(list[0].Path, "$"), Value: list[0].Value, Want: strings.TrimPrefix(list[0].Rule, "is not ")}
 	}
-	list := misspelt(cfg.DeviceInfo)
-	if len(list) > 0 && cfg.Strict {
-		return nil, &config.Problem{Key: "deviceInfo" + strings.TrimPrefix(list[0].Path, "$"), Value: list[0].Value, Want: strings.TrimPrefix(list[0].Rule, "is not ")}
+	if err != nil {
+		return nil, err
 	}
 	return list, nil
 }
 
-// vetText returns an error for the first brace or dollar sign outside the placeholders of text, or the first placeholder in
-// other brackets.
-func vetText(key, text string) error {
-	for at := 0; ; {
-		next := strings.IndexAny(text[at:], "{}$%<[(")
-		if next < 0 {
-			return nil
+// vetKeys looks at the object of a type in deviceInfo, or at deviceInfo itself if the type is "". It returns at most ten
+// warnings.
+func vetKeys(path string, of devinfo.Type, text json.RawMessage) (list devinfo.Violations, err error) {
+	const most = 10
+	warn := func(key, value, rule string) {
+		if len(list) < most {
+			list = append(list, devinfo.Violation{Path: "$" + path + "." + key, Value: value, Rule: "is not " + rule, Warning: true})
 		}
-		at += next
-		if strings.IndexByte("{}$", text[at]) < 0 {
-			if value := bracketed(text[at:]); value != "" {
-				return noPlaceholder(key, value)
+	}
+	var object map[string]json.RawMessage
+	_ = json.Unmarshal(text, &object) // Declared returns the error of anything else
+	known := devinfo.Keys(of)
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		near := config.Nearest(key, known)
+		if !strings.EqualFold(key, near) && config.Resembles(key, known) { // Declared refuses another letter case
+			var value bytes.Buffer
+			_ = json.Compact(&value, object[key])
+			warn(key, value.String(), "a key of the Device Information Specification; the nearest one is "+strconv.Quote(near))
+		}
+		if of == "" && key == near && devinfo.Keys(devinfo.Type(key)) != nil {
+			more, err := vetKeys("."+key, devinfo.Type(key), object[key])
+			if err != nil {
+				return nil, err
 			}
-			at++
+			list = append(list, more[:min(len(more), most-len(list))]...)
 			continue
 		}
-		name := placeholder(text[at:])
-		if text[at] != '{' || name == "" {
-			return nearly(key, text, at)
-		}
-		at += len("{}") + len(name)
-	}
-}
-
-// bracketed returns the placeholder in other brackets at the beginning of text, such as %podUID% or <pod-uid>; "" = none.
-func bracketed(text string) string {
-	closing := map[byte]byte{'%': '%', '<': '>', '[': ']', '(': ')'}[text[0]]
-	end := 1 + strings.IndexByte(text[1:], closing)
-	if end == 0 || !slices.ContainsFunc(placeholders, func(name string) bool { return strings.EqualFold(name, word(text[:end])) }) {
-		return ""
-	}
-	return text[:end+1]
-}
-
-// nearly returns the error for the wrong character at a position. Its value is what the author took for a placeholder:
-// the text up to the closing bracket, or the element of the path.
-func nearly(key, text string, at int) error {
-	value, rest := text[at:], ""
-	if text[at] == '}' {
-		value = text[strings.LastIndexAny(text[:at], "/}")+1 : at+1]
-	} else if end := strings.IndexAny(value, "})/"); end >= 0 {
-		if value, rest = value[:end], value[end:]; rest[0] != '/' {
-			value += rest[:len(rest)-len(strings.TrimLeft(rest, "})"))]
+		for wrong := range suspectsIn(key, object[key]) {
+			if key == near {
+				return nil, &config.Problem{Key: "deviceInfo" + path + "." + key, Value: wrong, Want: wantPlaceholder(wrong)}
+			}
+			if resembles(wrong) {
+				warn(key, wrong, wantPlaceholder(wrong))
+				break
+			}
 		}
 	}
-	return noPlaceholder(key, value)
+	return list, nil
 }
 
-func noPlaceholder(key, value string) error {
+// marks begin what authors may take for a placeholder.
+const marks = "{}$%<[(@#|~^!*"
+
+// suspectsIn returns the [suspects] of a key and of all strings in its value.
+func suspectsIn(key string, value json.RawMessage) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for text := key; ; {
+			for wrong := range suspects(text) {
+				if !yield(wrong) {
+					return
+				}
+			}
+			start, end := nextString(value)
+			if text = ""; start == end {
+				return
+			}
+			if bytes.ContainsAny(value[start:end], marks+`\`) {
+				_ = json.Unmarshal(value[start:end], &text) // the text is valid JSON
+			}
+			value = value[end:]
+		}
+	}
+}
+
+// suspects returns what an author may have taken for a placeholder: braces and dollar signs outside the placeholders, with
+// the text between them, and the names of placeholders between other marks.
+func suspects(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for at := 0; ; {
+			next := strings.IndexAny(text[at:], marks)
+			if next < 0 {
+				return
+			}
+			at += next
+			length := 1
+			if name := placeholder(text[at:]); text[at] == '{' && name != "" {
+				length += len(name) + len("}")
+			} else if wrong, end := suspect(text, at); wrong != "" {
+				if !yield(wrong) {
+					return
+				}
+				length = end - at
+			}
+			at += length
+		}
+	}
+}
+
+// suspect returns the text with the mark at a position, up to the closing bracket, or the element of the path; "" = nothing
+// is wrong. end is the position after it.
+func suspect(text string, at int) (wrong string, end int) {
+	const longest = 64 // a text of many marks must cost little
+	rest := text[at:min(len(text), at+longest)]
+	switch closing := rest[:1]; closing {
+	case "}":
+		return text[max(0, at-longest, strings.LastIndexAny(text[:at], "/}")+1) : at+1], at + 1
+	case "{", "$":
+		if n := strings.IndexAny(rest, "})/"); n >= 0 {
+			rest = rest[:len(rest)-len(strings.TrimLeft(rest[n:], "})"))]
+		}
+		return rest, at + len(rest)
+	default:
+		if n := strings.Index("<[(", closing); n >= 0 {
+			closing = ">])"[n : n+1]
+		}
+		length := strings.Index(rest[1:], closing) + 2
+		if length == 1 || !resembles(rest[:length]) {
+			return "", 0
+		}
+		return rest[:length], at + length
+	}
+}
+
+// resembles reports whether the letters of text are nearly the name of a placeholder, or of what authors call it elsewhere.
+func resembles(text string) bool {
+	name := word(text)
+	return len(name) >= len("uid") && config.Resembles(name, append([]string{
+		"K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID", "CNI_CONTAINERID", "CNI_IFNAME", "uid", "namespace",
+	}, placeholders...))
+}
+
+func wantPlaceholder(wrong string) string {
 	want := "one of the placeholders {" + strings.Join(placeholders, "}, {") + "}"
-	if word := word(value); word != "" {
+	if word := word(wrong); word != "" {
 		want += "; the nearest is {" + config.Nearest(word, placeholders) + "}"
 	}
-	return &config.Problem{Key: key, Value: value, Want: want}
+	return want
 }
 
 // word returns the letters, digits and colons of text.
@@ -109,33 +176,6 @@ func word(text string) string {
 		}
 		return -1
 	}, text)
-}
-
-// misspelt returns a warning for each of the first ten keys that resemble a key of the specification.
-func misspelt(deviceInfo json.RawMessage) (list devinfo.Violations) {
-	const most = 10
-	walk := func(path string, of devinfo.Type, text json.RawMessage) (object map[string]json.RawMessage) {
-		_ = json.Unmarshal(text, &object) // Declared returns the error of anything else
-		known := devinfo.Keys(of)
-		for _, key := range slices.Sorted(maps.Keys(object)) {
-			near := config.Nearest(key, known)
-			if len(list) == most || strings.EqualFold(key, near) || !config.Resembles(key, known) { // Declared refuses another letter case
-				continue
-			}
-			var value bytes.Buffer
-			_ = json.Compact(&value, object[key])
-			list = append(list, devinfo.Violation{
-				Path: path + key, Value: value.String(), Warning: true,
-				Rule: "is not a key of the Device Information Specification; the nearest one is " + strconv.Quote(near),
-			})
-		}
-		return object
-	}
-	top := walk("$.", "", deviceInfo)
-	for _, t := range []devinfo.Type{devinfo.TypePCI, devinfo.TypeVDPA, devinfo.TypeVhostUser, devinfo.TypeMemif} {
-		walk("$."+string(t)+".", t, top[string(t)])
-	}
-	return list
 }
 
 // longestSocket is the number of bytes before the NUL in sun_path (include/uapi/linux/un.h).

@@ -16,27 +16,37 @@ import (
 	"devinfo-cni.io/test/shapes"
 )
 
-// Two pods would share the path that contains such a text.
+// Two pods would share the path that contains such a text. A vendor's key may have any other text.
 func TestTextThatIsNearlyPlaceholderIsError(t *testing.T) {
 	goldentest.Lines(t, "testdata/placeholders.txt", func(text string) (output []string) {
 		for key, form := range map[string]string{
-			"deviceInfo": `{"deviceInfo": {"type": "vhost-user", "vhost-user": {"path": "/s/%s/x"}}}`, "deviceInfo ": `{"deviceInfo": {"note": [{"%s": "{ifName}"}]}}`,
-			"cdi.name": `{"cdi": {"name": "%s"}}`, "cdi.socketDir": `{"cdi": {"socketDir": "/s/%s/{ifName}"}}`,
+			"deviceInfo.vhost-user.path": `{"deviceInfo": {"type": "vhost-user", "vhost-user": {"path": "/s/%s/x"}}}`,
+			"cdi.name":                   `{"cdi": {"name": "%s"}}`, "cdi.socketDir": `{"cdi": {"socketDir": "/s/%s/{ifName}"}}`,
 		} {
 			_, err := attachment.Vet(parse(t, fmt.Sprintf(form, text)))
 			problem := difftest.As[*config.Problem](t, err)
-			difftest.Same(t, key+" "+text, problem.Key, strings.TrimSpace(key))
+			difftest.Same(t, key+" "+text, problem.Key, key)
 			output = append(output, strings.TrimPrefix(problem.Error(), problem.Key+": "))
 		}
 		slices.Sort(output)
-		return slices.Compact(output) // of the four places
+		output = slices.Compact(output) // of the three places
+		const vendors = `"deviceInfo": {"note": [{"%s": "{ifName}"}], "pci": {"x": "%[1]s"}}}`
+		warnings, err := attachment.Vet(parse(t, fmt.Sprintf("{"+vendors, text)))
+		difftest.Must(t, err)
+		_, strict := attachment.Vet(parse(t, fmt.Sprintf(`{"strict": true, `+vendors, text)))
+		difftest.Same(t, text+" is an error if strict", strict != nil, len(warnings) > 0)
+		for _, w := range warnings {
+			output = append(output, "a warning in a vendor's key: "+w.Value)
+		}
+		return slices.Compact(output)
 	})
 }
 
 func TestVetAcceptsPlaceholders(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `{"deviceInfo": {}}`, `{"cdi": true}`, `{"name": "{x}", "resourceName": "$", "cdi": {"name": "{podUID}-{ifName}", "socketDir": "/{network}/{podUID}/{containerID}{containerID:12}"}}`,
-		`{"deviceInfo": {"{podName}": {"note": ["{podNamespace}", {"(": "[a]"}, "100%", "<b>podUID</b>", "[", "50%podUID", "(pod)"]}}}`,
+		`{"deviceInfo": {"{podName}": {"note": ["{podNamespace}", {"(": "[a]"}, "100%", "<b>podUID</b>", "[", "50%podUID", "(pod)", "$HOME/{}", "{x}"]}}}`,
+		`{"deviceInfo": {"vhost-user": {"path": "/run/100%/[a](b)<c>@d@#podUID/podUID-{podUID}~ifName"}}}`,
 	} {
 		if warnings, err := attachment.Vet(parse(t, text)); err != nil || warnings != nil {
 			t.Errorf("%s: %v, %v", text, warnings, err)
