@@ -168,15 +168,19 @@ func DeviceName(containerID, ifName string) string {
 	return string(name)
 }
 
-// CheckKind returns an error unless a container runtime accepts the kind (CDI SPEC.md, "Kind"). The library
-// checks the characters; CheckKind also checks the lengths.
+// CheckKind returns an error unless the kind keeps the rules of CDI (SPEC.md, "Kind"). The library of container runtimes
+// checks the characters only; the vendor must be a DNS subdomain.
 func CheckKind(kind string) error {
-	const longestVendor, longestClass = 253, 63
+	const longestVendor, longestClass, longestLabel = 253, 63, 63
 	vendor, class, _ := strings.Cut(kind, "/")
-	if parser.ValidateVendorName(vendor) != nil || parser.ValidateClassName(class) != nil ||
-		len(vendor) > longestVendor || len(class) > longestClass {
-		return fmt.Errorf("CDI kind %q: must be vendor/class, such as %s: letters, digits, '_', '-' and '.', "+
-			"each beginning with a letter and ending with a letter or digit, of at most %d and %d bytes", kind, DefaultKind, longestVendor, longestClass)
+	valid := parser.ValidateVendorName(vendor) == nil && parser.ValidateClassName(class) == nil &&
+		len(vendor) <= longestVendor && len(class) <= longestClass && !strings.Contains(vendor, "_")
+	for label := range strings.SplitSeq(vendor, ".") {
+		valid = valid && label != "" && len(label) <= longestLabel && strings.Trim(label, "-") == label
+	}
+	if !valid {
+		return fmt.Errorf("CDI kind %q: must be vendor/class, such as %s: the vendor a DNS subdomain that begins with a letter, of at most %d bytes; "+
+			"the class letters, digits, '_', '-' and '.', beginning with a letter and ending with a letter or digit, at most %d bytes", kind, DefaultKind, longestVendor, longestClass)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/utils"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -222,18 +223,22 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzCheck checks that CheckKind and CheckName accept the same texts as the CDI library, except for the
-// maximum lengths.
+// FuzzCheck checks that CheckKind and CheckName accept the same texts as the CDI library, except that a vendor must be a DNS
+// subdomain, whose letters may be capitals, and for the maximum lengths.
 func FuzzCheck(f *testing.F) {
 	long := func(n int) string { return strings.Repeat("a", n) }
+	subdomain := strings.Repeat(long(62)+".", 4)
 	for _, s := range []string{"", "a", "0", "a-", "-a", "a:b", "a/b", "a.b/c", "0/a", "a/b/c", "a=b", "a b", "aé", "A_z.9", "a/", "/a",
-		long(253) + "/" + long(63), long(254) + "/a", "a/" + long(64)} {
+		subdomain + "a/" + long(63), subdomain + "aa/a", "a/" + long(64), "a_b/c", "a..b/c", "a-.b/c", "a.-b/c", "A.2-b/c_d", long(63) + ".a/b", long(64) + ".a/b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		vendor, class := parser.ParseQualifier(s)
 		kind := cdispec.CheckKind(s) == nil
 		want := parser.IsQualifiedName(s+"=a") && len(vendor) <= 253 && len(class) <= 63
+		for label := range strings.SplitSeq(strings.ToLower(vendor), ".") {
+			want = want && len(validation.IsDNS1123Label(label)) == 0
+		}
 		if kind != want {
 			t.Errorf("kind %q: accepted: %t, want %t", s, kind, want)
 		}
