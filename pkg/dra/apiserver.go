@@ -32,10 +32,7 @@ import (
 func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 	return func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
 		claim, err := client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		switch {
-		case status.Missing(err), err == nil && claim.UID != ref.UID:
-			return nil, nil
-		case err != nil:
+		if exists, err := status.Exists(claim, ref.UID, err); !exists {
 			return nil, err
 		}
 		return claim, nil
@@ -47,10 +44,7 @@ func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.
 func ClaimsOf(client kubernetes.Interface) func(context.Context, state.Pod) ([]string, error) {
 	return func(ctx context.Context, of state.Pod) (names []string, err error) {
 		pod, err := client.CoreV1().Pods(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
-		switch {
-		case status.Missing(err), err == nil && string(pod.UID) != of.UID:
-			return nil, nil
-		case err != nil:
+		if exists, err := status.Exists(pod, types.UID(of.UID), err); !exists {
 			return nil, err
 		}
 		for name := range resourceclaim.PodClaims(pod) {
@@ -94,6 +88,9 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 func ReadLabels(client kubernetes.Interface, name string) func(context.Context) (map[string]string, error) {
 	return func(ctx context.Context) (map[string]string, error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
+		if err == nil {
+			_, err = status.Exists(node, node.UID, nil)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -52,10 +52,22 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	}
 	// Read the claim, because the errors for a changed and a replaced claim differ only in their text.
 	claim, getErr := claims.Get(ctx, r.Name, metav1.GetOptions{})
-	if Missing(getErr) || getErr == nil && claim.UID != r.UID {
+	if exists, getErr := Exists(claim, r.UID, getErr); !exists && getErr == nil {
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	return err
+}
+
+// Exists reports whether the API server's answer to a read, an object or an error, means that the object with this UID
+// exists. An answer without a UID is no object, such as that of a proxy.
+func Exists(object metav1.Object, uid types.UID, err error) (bool, error) {
+	switch {
+	case Missing(err):
+		return false, nil
+	case err == nil && object.GetUID() == "":
+		err = errors.New("the API server's answer is not an object")
+	}
+	return err == nil && object.GetUID() == uid, err
 }
 
 // Causes returns the reasons for which the API server found the request invalid.

@@ -1,0 +1,345 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"devinfo-cni.io/pkg/core/nri"
+	"devinfo-cni.io/pkg/core/nri/nritest"
+	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/test/difftest"
+)
+
+// A door is a socket before a server, which may lose a part of the answers.
+type door struct {
+	net.Listener
+	server string // its socket
+	mu     sync.Mutex
+	left   int  // bytes that pass before the fault; negative = no fault
+	silent bool // the fault is that nothing more comes; otherwise the connection ends
+	passed int  // bytes of answers
+	conns  []net.Conn
+}
+
+func openDoor(t *testing.T, server string) *door {
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	difftest.Must(t, err)
+	d := &door{Listener: listener, server: server, left: -1}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := d.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { d.serve(client) })
+		}
+	})
+	t.Cleanup(func() { listener.Close(); d.set(-1, false); running.Wait() })
+	return d
+}
+
+// set chooses the fault of further connections, and ends those that exist. It returns the bytes that have passed.
+func (d *door) set(left int, silent bool) (passed int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.conns {
+		c.Close()
+	}
+	passed = d.passed
+	d.left, d.silent, d.passed, d.conns = left, silent, 0, nil
+	return passed
+}
+
+func (d *door) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("unix", d.server)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	d.mu.Lock()
+	left, silent := d.left, d.silent
+	d.conns = append(d.conns, client, server)
+	d.mu.Unlock()
+	go func() { _, _ = io.Copy(server, client); server.Close() }() // until one of them ends
+	answer := make([]byte, 1<<16)
+	for {
+		n, err := server.Read(answer)
+		if left >= 0 {
+			n = min(n, left)
+			left -= n
+		}
+		d.mu.Lock()
+		d.passed += n
+		d.mu.Unlock()
+		if _, writeErr := client.Write(answer[:n]); err != nil || writeErr != nil {
+			return
+		}
+		if left == 0 {
+			if silent {
+				_, _ = io.Copy(io.Discard, client) // until the client gives up
+			}
+			return
+		}
+	}
+}
+
+// cuts is the number of places at which an answer is cut off.
+const cuts = 10
+
+// eachFault calls f after each fault of the door, whose answers have a number of bytes without one.
+func (d *door) eachFault(whole int, f func(what string)) {
+	for n := range cuts {
+		at := whole * n / cuts
+		for _, silent := range []bool{false, true} {
+			d.set(at, silent)
+			f(fmt.Sprintf("%d of %d bytes, silent %v", at, whole, silent))
+		}
+	}
+	d.set(-1, false)
+}
+
+// A call asks a server.
+type call struct {
+	name string
+	ask  func(context.Context) (any, error)
+}
+
+// patience ends calls that get no answer.
+const patience = 100 * time.Millisecond
+
+// try lets each call fail in each way. It must say so, and give nothing, or what it gives without a fault.
+func (c call) try(t *testing.T, d *door) {
+	t.Helper()
+	d.set(-1, false) // forget what has passed
+	want, err := c.ask(t.Context())
+	difftest.Must(t, err)
+	d.eachFault(d.set(-1, false), func(what string) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if got, err := c.ask(ctx); err == nil && !reflect.DeepEqual(got, want) {
+			t.Errorf("%s, %s: %v", c.name, what, got)
+		}
+	})
+	got, err := c.ask(t.Context())
+	difftest.Must(t, err)
+	difftest.Same(t, c.name+" after the faults", got, want)
+}
+
+// answers are the objects of an API server by path.
+var answers = map[string]string{
+	"/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c":        `{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"namespace":"ns","name":"c","uid":"u"}}`,
+	"/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c/status": `{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"namespace":"ns","name":"c","uid":"u"}}`,
+	"/api/v1/namespaces/ns/pods/p":                                   `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"ns","name":"p","uid":"u"},"spec":{"resourceClaims":[{"name":"c","resourceClaimName":"shared"}]}}`,
+	"/api/v1/nodes/n":                                                `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","labels":{"rack":"a"}}}`,
+}
+
+// wrong are answers of API servers that are starting, overloaded or not API servers at all.
+var wrong = map[string]func(http.ResponseWriter){
+	"an empty object": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "{}") },
+	"a status": func(w http.ResponseWriter) {
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	},
+	"nothing": func(http.ResponseWriter) {},
+	"a page": func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<p>Sign in")
+	},
+	"404": func(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) },
+	"404, a status": func(w http.ResponseWriter) {
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{}}`)
+	},
+	"401": refuse(401), "403": refuse(403), "409": refuse(409), "410": refuse(410), "429": refuse(429), "500": refuse(500), "503": refuse(503), "504": refuse(504),
+}
+
+func refuse(code int) func(http.ResponseWriter) {
+	return func(w http.ResponseWriter) { http.Error(w, http.StatusText(code), code) }
+}
+
+func TestAPIServerThatFailsIsNotAnEmptyAnswer(t *testing.T) {
+	t.Parallel()
+	var answer func(http.ResponseWriter)
+	socket := filepath.Join(t.TempDir(), "api")
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if answer != nil {
+			answer(w)
+			return
+		}
+		_, _ = io.WriteString(w, answers[r.URL.Path])
+	}))
+	listener, err := net.Listen("unix", socket)
+	difftest.Must(t, err)
+	server.Listener.Close()
+	server.Listener = listener
+	server.Start()
+	t.Cleanup(server.Close)
+	d := openDoor(t, socket)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api", QPS: -1, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.Addr().String())
+	}})
+	difftest.Must(t, err)
+	var claim kubeletplugin.NamespacedObject
+	claim.Namespace, claim.Name, claim.UID = "ns", "c", "u"
+	for _, c := range []call{
+		{"claim", func(ctx context.Context) (any, error) { return dra.ReadClaim(client)(ctx, claim) }},
+		{"claims of a pod", func(ctx context.Context) (any, error) {
+			return dra.ClaimsOf(client)(ctx, state.Pod{Namespace: "ns", Name: "p", UID: "u"})
+		}},
+		{"labels", func(ctx context.Context) (any, error) { return dra.ReadLabels(client, "n")(ctx) }},
+		{"status", func(ctx context.Context) (any, error) {
+			return nil, status.Apply(ctx, client, status.Report{Driver: "d", Namespace: "ns", Name: "c", UID: "u"})
+		}},
+	} {
+		c.try(t, d)
+		for name, wrong := range wrong {
+			answer = wrong
+			got, err := c.ask(t.Context())
+			if err == nil && c.name != "status" || errors.Is(err, status.ErrGone) {
+				t.Errorf("%s, %s: %v, %v", c.name, name, got, err)
+			}
+			answer = nil
+		}
+	}
+}
+
+// kubelet is a server of pod resources.
+type kubelet struct {
+	podresourcesapi.UnimplementedPodResourcesListerServer
+	code codes.Code // of each answer
+}
+
+func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	var pods []*podresourcesapi.PodResources
+	for n := range 3 {
+		pods = append(pods, &podresourcesapi.PodResources{Namespace: "ns", Name: fmt.Sprint("p", n), Containers: []*podresourcesapi.ContainerResources{{
+			Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{fmt.Sprintf("0000:03:00.%d", n)}}},
+		}}})
+	}
+	return &podresourcesapi.ListPodResourcesResponse{PodResources: pods}, grpcstatus.Error(k.code, "made up")
+}
+
+func (k *kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
+	devices := []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.2"}}}
+	return &podresourcesapi.AllocatableResourcesResponse{Devices: devices}, grpcstatus.Error(k.code, "made up")
+}
+
+func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
+	t.Parallel()
+	socket, k := filepath.Join(t.TempDir(), "kubelet"), &kubelet{}
+	listener, err := net.Listen("unix", socket)
+	difftest.Must(t, err)
+	server := grpc.NewServer()
+	podresourcesapi.RegisterPodResourcesListerServer(server, k)
+	go func() { _ = server.Serve(listener) }() // until Stop
+	t.Cleanup(server.Stop)
+	d := openDoor(t, socket)
+	at := d.Addr().String()
+	memory := podresources.Memory{Socket: at}
+	held, err := memory.Ask(t.Context())
+	difftest.Must(t, err)
+	for _, c := range []call{
+		{"devices of pods", func(ctx context.Context) (any, error) { return podresources.Ask(ctx, at) }},
+		{"devices of plugins", func(ctx context.Context) (any, error) {
+			return podresources.Advertised(ctx, at, "example.com/vf", "0000:03:00.2")
+		}},
+		{"memory", func(ctx context.Context) (any, error) {
+			given, err := memory.Ask(ctx)
+			if !maps.Equal(given, held) {
+				t.Errorf("the memory has lost devices: %v, %v", given, err)
+			}
+			return given, err
+		}},
+	} {
+		c.try(t, d)
+		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+			ctx, cancel := context.WithTimeout(t.Context(), patience) // the client repeats some requests
+			k.code = code
+			if got, err := c.ask(ctx); err == nil {
+				t.Errorf("%s, %s: %v", c.name, code, got)
+			}
+			k.code = codes.OK
+			cancel()
+		}
+	}
+}
+
+// listed is a plugin that records the sandboxes that the runtime lists.
+type listed struct{ got chan []string }
+
+func (l listed) Configure(context.Context, string, string, string) (stub.EventMask, error) {
+	return api.MustParseEventMask("RunPodSandbox"), nil
+}
+
+func (listed) RunPodSandbox(context.Context, *api.PodSandbox) error { return nil }
+
+func (l listed) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
+	var names []string
+	for _, p := range pods {
+		names = append(names, p.GetId())
+	}
+	l.got <- names
+	return nil, nil
+}
+
+// A runtime that fails while a plugin connects is tried again. Its list of sandboxes arrives whole or not at all.
+func TestRuntimeThatFailsListsNoFewerSandboxes(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "nri")
+	var pods []*api.PodSandbox
+	var want []string
+	for n := range 20 {
+		want = append(want, fmt.Sprint("sandbox", n))
+		pods = append(pods, &api.PodSandbox{Id: want[n], Name: "p", Namespace: "ns"})
+	}
+	nritest.Serve(t, socket, pods)
+	d := openDoor(t, socket)
+	connect := func(what string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		l, connected, ended := listed{make(chan []string, 100)}, make(chan bool, 100), make(chan error, 1)
+		go func() {
+			ended <- nri.Plugin{Handler: l, Name: "test", Index: "10", Socket: d.Addr().String(), Handshake: 3 * patience,
+				Connected: func(is bool) { connected <- is }, Log: slog.New(slog.DiscardHandler)}.Serve(ctx)
+		}()
+		<-connected // or not
+		if what != "" {
+			d.set(-1, false)
+		}
+		difftest.Same(t, what, <-l.got, want)
+		cancel()
+		difftest.Is(t, <-ended, context.Canceled)
+		for len(l.got) > 0 {
+			difftest.Same(t, what, <-l.got, want)
+		}
+	}
+	connect("")
+	d.eachFault(d.set(-1, false), connect)
+}
