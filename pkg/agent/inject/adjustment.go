@@ -54,7 +54,7 @@ func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 		if n.info == nil || !settings.InjectDeviceNodes && !discovery.IsSocket(n.info.Type) {
 			continue
 		}
-		by.SocketDir = n.socketDir
+		by.SocketDir, by.DeviceIDs = n.socketDir, n.deviceIDs
 		by.Leased = func(id string) bool { return n.leased != nil && n.leased(id) }
 		granted, err := by.ForInterface(p.Finder, netns, n.Interface, n.info)
 		if errors.Is(err, link.ErrNoNetns) {

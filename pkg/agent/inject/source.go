@@ -98,7 +98,7 @@ func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 		inode, _, err := p.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
 		return err == nil && j.Has(e, id, inode)
 	}
-	n.why = e.Reason
+	n.why, n.deviceIDs = e.Reason, e.Requested.DeviceIDs
 	n.MAC, n.MTU = fromResult(e)
 	if e.File != "" {
 		n.read(e.Dir, e.File, e.Wrote)
@@ -183,7 +183,8 @@ type nic struct {
 	why  string        // why ADD found no device; "" = it did, or has not recorded the reason
 	gone error         // why the journal entry or the device-info file is missing or unusable; nil = it is not
 
-	socketDir string // directory of the socket on the host; "" if it has the same path in the container
+	deviceIDs []config.NamedID // that the configuration of the network names
+	socketDir string           // directory of the socket on the host; "" if it has the same path in the container
 
 	// leased reports whether the attachment has an exclusive lease of a device. It is nil if the journal
 	// does not contain the attachment.

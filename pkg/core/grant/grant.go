@@ -108,6 +108,9 @@ type Granter struct {
 	// Leased reports whether the pod has an exclusive lease of a device: a sysfs.Object.ID or an ID such
 	// as "iommu-15". nil = the caller will take leases of the granted devices.
 	Leased func(id string) bool
+	// DeviceIDs name the device of an attachment for [Granter.ForInterface]; nil = it has an interface in the pod. An SF without
+	// one would be taken for the function in its device-info file.
+	DeviceIDs []config.NamedID
 	// Claimed is the PCI address or auxiliary device that a resource claim allocates to the pod alone; "" = none. The claim is a request for the device nodes of RDMA verbs, uverbs and rdma_cm, also without an interface in
 	// the pod. It is none for any other device node.
 	Claimed string
@@ -140,7 +143,7 @@ func (g Granter) ForInterface(finder *discovery.Finder, netns, ifName string, in
 	// Search with all options, to find out whether other interfaces share the device.
 	search := *finder
 	search.Eswitches = nil // containers never get representors
-	found, err := search.Find(discovery.Target{Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
+	found, err := search.Find(discovery.Target{DeviceIDs: g.DeviceIDs, Existing: info, Netns: netns, IfName: ifName, FollowLower: true, SubfunctionParent: true})
 	if _, conflict := errors.AsType[*discovery.ConflictError](err); conflict {
 		found, err = &discovery.Device{}, nil
 	}

@@ -201,13 +201,10 @@ func (n *Node) CountMismatches(err error) {
 // Describe returns the device information of the exclusive device of an attachment, as the devinfo plugin writes it.
 // It returns nil if there is none, and logs why a description fails.
 func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
-	if n.Finder == nil || at.NodeDevice == nil || at.NodeDevice.Shared() {
+	if n.Finder == nil || at.NodeDevice == nil || at.NodeDevice.Shared() || deviceIDs(at) == nil {
 		return nil
 	}
-	id := cmp.Or(at.NodeDevice.VDPA, at.NodeDevice.Aux, at.NodeDevice.PCI)
-	found, err := n.Finder.Find(discovery.Target{
-		DeviceIDs: []config.NamedID{{Key: "device", ID: id}}, Netns: at.Netns, IfName: at.IfName,
-	})
+	found, err := n.Finder.Find(discovery.Target{DeviceIDs: deviceIDs(at), Netns: at.Netns, IfName: at.IfName})
 	if err == nil {
 		err = found.Problem
 	}
@@ -221,6 +218,16 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 		return nil
 	}
 	return info
+}
+
+// deviceIDs names the device of an attachment. It is nil for a NIC without a PCI address, and for a further port of a function,
+// which must not be described as the function.
+func deviceIDs(at *state.Attachment) []config.NamedID {
+	id := cmp.Or(at.NodeDevice.VDPA, at.NodeDevice.Aux, at.NodeDevice.PCI)
+	if id == "" {
+		return nil
+	}
+	return []config.NamedID{{Key: "device", ID: id}}
 }
 
 // Attributes returns the metadata attributes of an attachment's device: the published attributes, and the attributes of its
@@ -288,7 +295,7 @@ func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.In
 	g := *n.Granter
 	g.Pod = identity(at)
 	if at.NodeDevice != nil && !at.NodeDevice.Shared() {
-		g.Claimed = leaseID(at)
+		g.Claimed, g.DeviceIDs = leaseID(at), deviceIDs(at)
 	}
 	given, err := g.ForInterface(n.Finder, at.Netns, at.IfName, info)
 	if err == nil {
