@@ -16,6 +16,7 @@ type metrics struct {
 	installs, sweeps, collected        *prometheus.CounterVec
 	decisions, withheld, disagreements *prometheus.CounterVec // of containers
 	durations                          prometheus.Histogram
+	waits                              prometheus.Counter
 	staged                             prometheus.Gauge
 }
 
@@ -43,7 +44,10 @@ func newMetrics() metrics {
 			"kind", inject.OtherDevice, inject.OtherOrder),
 		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "devinfo_injection_duration_seconds", Help: "Time that the runtime waited for the agent's decision about a container.",
-			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .02, .05, .1, .25, .5, 1, 2},
+		}),
+		waits: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "devinfo_injection_wait_seconds_total", Help: "Time that requests of the container runtime waited for a slow node, and all pods of the node with them.",
 		}),
 		staged: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "devinfo_injection_sandboxes", Help: "Pod sandboxes that have a directory with device information.",
@@ -68,6 +72,7 @@ func (m metrics) Decided(decision inject.Decision, reason inject.Reason, took ti
 
 func (m metrics) Withheld(by inject.Withheld)      { m.withheld.WithLabelValues(string(by)).Inc() }
 func (m metrics) Disagrees(by inject.Disagreement) { m.disagreements.WithLabelValues(string(by)).Inc() }
+func (m metrics) Waited(took time.Duration)        { m.waits.Add(took.Seconds()) }
 func (m metrics) Staged(sandboxes int)             { m.staged.Set(float64(sandboxes)) }
 
 // facts sends the metrics of components, plugin and attachments. It is called for each scrape and omits
@@ -117,6 +122,6 @@ func (a *Agent) Register(to prometheus.Registerer, of build.Info) {
 	facts := unchecked(func(to chan<- prometheus.Metric) { a.facts(to, of) })
 	to.MustRegister(facts, m.installs, m.sweeps, m.collected)
 	if a.Injection != nil {
-		to.MustRegister(m.decisions, m.withheld, m.disagreements, m.durations, m.staged)
+		to.MustRegister(m.decisions, m.withheld, m.disagreements, m.durations, m.waits, m.staged)
 	}
 }

@@ -38,6 +38,7 @@ func (noMetrics) Decided(inject.Decision, inject.Reason, time.Duration) {}
 func (noMetrics) Withheld(inject.Withheld)                              {}
 func (noMetrics) Disagrees(inject.Disagreement)                         {}
 func (noMetrics) Staged(int)                                            {}
+func (noMetrics) Waited(time.Duration)                                  {}
 
 // injector returns the part of the agent that gives containers their device information.
 func injector(metrics inject.Metrics) (*inject.Plugin, error) {

@@ -40,6 +40,7 @@ func (uncounted) Decided(inject.Decision, inject.Reason, time.Duration) {}
 func (uncounted) Withheld(inject.Withheld)                              {}
 func (uncounted) Disagrees(inject.Disagreement)                         {}
 func (uncounted) Staged(int)                                            {}
+func (uncounted) Waited(time.Duration)                                  {}
 
 // injector returns an agent on the stage.
 func injector(t *testing.T) *inject.Plugin {

@@ -214,6 +214,7 @@ func (unmeasured) Decided(inject.Decision, inject.Reason, time.Duration) {}
 func (unmeasured) Withheld(inject.Withheld)                              {}
 func (unmeasured) Disagrees(inject.Disagreement)                         {}
 func (unmeasured) Staged(int)                                            {}
+func (unmeasured) Waited(time.Duration)                                  {}
 
 // byDriver returns what the CDI spec of a claim for the device gives.
 func (n node) byDriver(t *testing.T) given {

@@ -59,6 +59,7 @@ func (d *deciding) Decided(inject.Decision, inject.Reason, time.Duration) { d.St
 func (d *deciding) Withheld(inject.Withheld)                              {}
 func (d *deciding) Disagrees(inject.Disagreement)                         {}
 func (d *deciding) Staged(int)                                            {}
+func (d *deciding) Waited(time.Duration)                                  {}
 
 func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Plugin {
 	t.Helper()

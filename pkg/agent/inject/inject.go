@@ -74,6 +74,7 @@ type Metrics interface {
 	Decided(Decision, Reason, time.Duration) // one call for each container, with the time that the decision took
 	Withheld(Withheld)                       // one call for each withheld device node or mount
 	Disagrees(Disagreement)                  // one call for each variable of a device plugin that contradicts the pod's networks
+	Waited(time.Duration)                    // one call for each decision that takes long, with the time that the runtime waited for the node
 	Staged(sandboxes int)                    // called after each refresh with the number of staged sandboxes
 }
 
@@ -95,7 +96,7 @@ const (
 	FileGone Reason = "file"     // a device-info file of ADD is missing or unreadable
 	Required Reason = "required" // an interface that the pod requires has no device information
 	Failed   Reason = "failed"   // the agent could not read the journal, the settings or the kernel, or could not write the copies
-	Late     Reason = "late"     // the decision was not complete before the runtime's deadline
+	Late     Reason = "late"     // the budget for waiting was used up before the decision was complete
 )
 
 // Withheld is the reason why a container does not get a device node or mount.
@@ -119,7 +120,8 @@ const (
 // Plugin is an NRI plugin that injects device information into containers.
 type Plugin struct {
 	Config
-	stage stage
+	stage   stage
+	waiting *nri.Budget
 
 	staging sync.Mutex // held from reading the journal until the copies are written
 
@@ -139,7 +141,7 @@ func New(c Config) *Plugin {
 		c.NetnsGone = link.NetnsGone
 	}
 	return &Plugin{
-		Config: c, stage: stage{root: filepath.Clean(c.StageDir), label: c.Label},
+		Config: c, waiting: nri.NewBudget(hold, holdShare, func(took time.Duration) { c.Metrics.Waited(took) }), stage: stage{root: filepath.Clean(c.StageDir), label: c.Label},
 		ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
 	}
 }
@@ -154,7 +156,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	keeping.Go(func() { p.keep(ctx) })
 	defer keeping.Wait()
 	_ = nri.Plugin{ // returns only when ctx ends
-		Handler: p, Name: PluginName, Index: p.Index, Socket: p.Socket, FailRequests: p.MissingInfo == Reject, Connected: p.Connected, Log: p.Log,
+		Handler: p, Name: PluginName, Index: p.Index, Socket: p.Socket, FailRequests: true, Connected: p.Connected, Log: p.Log,
 	}.Serve(ctx)
 	return nil
 }

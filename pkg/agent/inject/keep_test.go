@@ -21,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/store"
@@ -238,33 +239,77 @@ func TestCopiesHaveTheConfiguredLabel(t *testing.T) {
 	}
 }
 
-func TestDecisionComesBeforeTheDeadline(t *testing.T) {
-	for policy, want := range map[inject.MissingInfo]string{inject.Allow: "allowed late", inject.Reject: "rejected late"} {
-		t.Run(string(policy), func(t *testing.T) {
-			r := newRig(t)
-			synctest.Test(t, func(t *testing.T) {
-				hang := make(chan bool)
-				r.options.MissingInfo = policy
-				r.options.Node = func() (config.Node, error) { <-hang; return r.node, syscall.EIO }
-				for limit, before := range map[time.Duration]time.Duration{2 * time.Second: 1700 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond} {
-					ctx, cancel := context.WithTimeout(t.Context(), limit)
-					began := time.Now()
-					_, _, err := r.agent().CreateContainer(ctx, pod("k8s.v1.cni.cncf.io/networks=sriov-net"), container())
-					if took := time.Since(began); took != before || (err != nil) != (policy == inject.Reject) {
-						t.Errorf("limit %v: %v after %v", limit, err, took)
-					}
-					cancel()
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, _, err := r.agent().CreateContainer(ctx, pod("devinfo-cni.io/require=net1"), container())
-				difftest.Says(t, err, "no decision before the container runtime's deadline")
-				r.make(r.agent(), pod("devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false"), container())
-				close(hang)
-			})
-			r.expect(want, want, "rejected late", "off")
-		})
+// The runtime's NRI server calls plugins under one mutex, so all pods of the node wait with a decision.
+func TestDecisionOfSlowNodeHasABudget(t *testing.T) {
+	r := newRig(t)
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan bool)
+		r.options.Node = func() (config.Node, error) { <-hang; return r.node, syscall.EIO }
+		try := func(a *inject.Plugin, limit time.Duration, annotations ...string) (took time.Duration, err error) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			began := time.Now()
+			_, _, err = a.CreateContainer(ctx, pod(annotations...), container())
+			return time.Since(began), err
+		}
+		for limit, before := range map[time.Duration]time.Duration{2 * time.Second: 520 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond, 10 * time.Millisecond: 5 * time.Millisecond} {
+			took, err := try(r.agent(), limit, "k8s.v1.cni.cncf.io/networks=sriov-net")
+			difftest.Same(t, fmt.Sprintf("limit %v: %v", limit, err), took.Round(5*time.Millisecond), before)
+		}
+		a, began := r.agent(), time.Now()
+		r.waited.Store(0)
+		for n := 0; time.Since(began) < 10*time.Second; n++ {
+			_, err := try(a, 2*time.Second, [][]string{{"k8s.v1.cni.cncf.io/networks=sriov-net"}, {"v1.multus-cni.io/default-network=x"}, {"devinfo-cni.io/require=net1"}}[n%3]...)
+			difftest.Says(t, err, "no decision in time")
+			time.Sleep(time.Second)
+		}
+		if total := time.Duration(r.waited.Load()); total < 900*time.Millisecond || total > time.Second {
+			t.Errorf("in 10 s the runtime waited for %v", total)
+		}
+		_, err := try(a, 2*time.Second) // it names no network
+		difftest.Must(t, err)
+		_, err = try(a, 2*time.Second, "devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false")
+		difftest.Must(t, err)
+		difftest.Equal(t, r.decisions()[len(r.decisions())-2:], []string{"allowed late", "off"})
+
+		asked := time.Now()
+		_, err = a.Synchronize(t.Context(), []*api.PodSandbox{pod()}, nil)
+		difftest.Must(t, err, a.RemovePodSandbox(t.Context(), pod()))
+		difftest.Same(t, "time of Synchronize and RemovePodSandbox", time.Since(asked), time.Duration(0))
+		close(hang)
+	})
+}
+
+// The work of a decision must not grow with the attachments of other pods. Reading the names in two directories does.
+func TestCostOfDecisionIsThatOfAnEmptyNode(t *testing.T) {
+	var reads []int
+	for _, others := range []int{0, 10, 1000} {
+		r := newRig(t)
+		r.options.Interval = time.Hour
+		for n := range others {
+			r.attach("sriov-net", fmt.Sprintf("%s%d", sandbox[:len(sandbox)-5], 10000+n), "net1", vfInfo, func(e *journal.Entry) { e.Leases = nil })
+		}
+		r.attach("sriov-net", sandbox, "net1", vfInfo)
+		a := r.opened()
+		r.make(a, pod(), container())
+		before := readCalls(t)
+		r.make(a, pod(), container())
+		reads = append(reads, readCalls(t)-before)
 	}
+	for _, other := range reads[1:] {
+		if reads[0] == 0 || other > reads[0]+3 {
+			t.Errorf("with 0, 10 and 1000 other attachments a decision makes %v calls of read", reads)
+		}
+	}
+}
+
+// readCalls returns the number of read system calls of this process.
+func readCalls(t *testing.T) (calls int) {
+	t.Helper()
+	_, after, _ := strings.Cut(difftest.Read(t, "/proc/self/io"), "syscr: ")
+	_, err := fmt.Sscan(after, &calls)
+	difftest.Must(t, err)
+	return calls
 }
 
 // hung blocks each Interface call until the test closes answer.
@@ -283,29 +328,26 @@ func (h hung) Interface(netns, name string) (link.Interface, error) {
 }
 
 // The runtime's NRI version supports failure policies.
-func TestStoppingDuringRequestFailsItOnlyWithPolicyReject(t *testing.T) {
-	for policy, want := range map[inject.MissingInfo]string{inject.Allow: "", inject.Reject: "failed to handle CreateContainer request: ttrpc: closed"} {
-		r := newRig(t)
-		kernel := hung{r.options.Finder.Interfaces, make(chan struct{}, 1), make(chan struct{})}
-		r.options.MissingInfo, r.options.Finder.Interfaces = policy, kernel
-		nri := r.serve()
-		stop := nri.run()
-		r.attach("sriov-net", sandbox, "net1", "")
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			<-kernel.asked
-			stop()
-		}()
-		_, err := nri.create(pod(), container())
-		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", policy, err)
-		}
-		close(kernel.answer)
-		<-ended
-		// The decision stages files, so it must end before the test removes its directory.
-		r.eventually("decided", func() bool { return len(r.decisions()) > 0 })
+func TestStoppingDuringRequestFailsIt(t *testing.T) {
+	r := newRig(t)
+	kernel := hung{r.options.Finder.Interfaces, make(chan struct{}, 1), make(chan struct{})}
+	r.options.Finder.Interfaces = kernel
+	nri := r.serve()
+	stop := nri.run()
+	r.attach("sriov-net", sandbox, "net1", "")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-kernel.asked
+		stop()
+	}()
+	if _, err := nri.create(pod(), container()); err == nil {
+		t.Error("the container was created")
 	}
+	close(kernel.answer)
+	<-ended
+	// The decision stages files, so it must end before the test removes its directory.
+	r.eventually("decided", func() bool { return len(r.decisions()) > 0 })
 }
 
 // A runtime that was killed while it created a sandbox never names the sandbox again.

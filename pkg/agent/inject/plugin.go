@@ -27,7 +27,8 @@ const (
 	injectAnnotation  = "devinfo-cni.io/inject"  // "false" disables injection for the pod
 	requireAnnotation = "devinfo-cni.io/require" // comma-separated interfaces that must have device information
 
-	networksAnnotation = "k8s.v1.cni.cncf.io/networks" // networks that Multus attaches
+	networksAnnotation = "k8s.v1.cni.cncf.io/networks"      // networks that Multus attaches
+	defaultAnnotation  = "v1.multus-cni.io/default-network" // the network for eth0
 )
 
 // Configure subscribes to few events, because the runtime waits for the plugin at each one.
@@ -102,7 +103,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	return v.adjustment, nil, nil
 }
 
-// decideInTime is decide, but gives up shortly before the runtime's deadline, with the reason Late.
+// decideInTime is decide, but gives up when the budget for waiting is used up, with the reason Late.
 func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.Container) verdict {
 	switch {
 	case netnsOf(pod) == "" && len(required(pod)) == 0:
@@ -112,37 +113,55 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	}
 	decided := make(chan verdict, 1)
 	go func() { decided <- p.decide(pod, c) }()
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
 	select {
 	case v := <-decided:
 		return v
-	case <-late(ctx):
-		return lacking(Late, errors.New("no decision before the container runtime's deadline: check the node for slow disks and kernel calls"), p.refuses(pod))
+	case <-time.After(work):
+	case <-ctx.Done():
 	}
+	waiting, end := p.waiting.Begin(ctx)
+	defer end()
+	select {
+	case v := <-decided:
+		return v
+	case <-waiting.Done():
+	}
+	stopped := errors.Is(ctx.Err(), context.Canceled) // the agent has no time left to find out
+	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"), hasNetworks(pod) || stopped)
 }
 
-// late returns a channel that receives shortly before the deadline of ctx, or never without one. A runtime disconnects
-// a plugin that misses the deadline and creates the container without it.
-func late(ctx context.Context) <-chan time.Time {
+// A decision normally takes a few milliseconds. What exceeds work is a wait for the node, with which all pods of the node
+// wait; together these waits take at most a second in any ten.
+const (
+	work      = 20 * time.Millisecond
+	hold      = 500 * time.Millisecond
+	holdShare = 0.05
+)
+
+// beforeDeadline returns a context that ends shortly before the deadline of ctx. A runtime disconnects a plugin that misses
+// the deadline and creates the container without it.
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	const margin = 300 * time.Millisecond
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return nil
+		return ctx, func() {}
 	}
-	left := time.Until(deadline)
-	return time.After(left - min(margin, left/2))
+	return context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
 }
 
 // decide reads the pod's attachments, stages their files and collects the container's adjustment.
 func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container) verdict {
 	settings, err := p.Node()
 	if err != nil {
-		return lacking(Failed, err, p.refuses(sandbox))
+		return lacking(Failed, err, hasNetworks(sandbox))
 	}
 	netns := netnsOf(sandbox)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := p.prepare(settings, sandbox.GetId(), netns, points)
 	if err != nil {
-		return lacking(Failed, err, p.refuses(sandbox))
+		return lacking(Failed, err, hasNetworks(sandbox))
 	}
 	v := p.judge(sandbox, nics, staged)
 	if v.Decision == Rejected || !injectable(nics) {
@@ -212,10 +231,11 @@ func lacking(why Reason, problem error, refuse bool) verdict {
 	return v
 }
 
-// refuses reports whether to reject the container if the plugin fails before it has read the pod's networks. A faulty
-// plugin must not block the pods without networks.
-func (p *Plugin) refuses(pod *api.PodSandbox) bool {
-	return len(required(pod)) > 0 || p.MissingInfo == Reject && pod.GetAnnotations()[networksAnnotation] != ""
+// hasNetworks reports whether a pod names networks, so that its containers are rejected, whatever the policy, if the plugin
+// cannot read which attachments it has. A faulty plugin must not block the other pods.
+func hasNetworks(pod *api.PodSandbox) bool {
+	named := pod.GetAnnotations()
+	return len(required(pod)) > 0 || named[networksAnnotation] != "" || named[defaultAnnotation] != ""
 }
 
 // uninformed returns the error for a required interface without device information.

@@ -49,6 +49,7 @@ type rig struct {
 	journal *journal.Journal
 	options inject.Config
 	looks   atomic.Int64 // number of refreshes
+	waited  atomic.Int64 // nanoseconds
 
 	mu    sync.Mutex
 	gone  map[string]bool // network namespaces that no longer exist
@@ -97,6 +98,7 @@ func (r *rig) Decided(a inject.Decision, why inject.Reason, _ time.Duration) {
 }
 func (r *rig) Disagrees(how inject.Disagreement) { r.record("disagrees " + string(how)) }
 func (r *rig) Withheld(why inject.Withheld)      { r.record("withheld " + string(why)) }
+func (r *rig) Waited(took time.Duration)         { r.waited.Add(int64(took)) }
 func (r *rig) Staged(int)                        { r.looks.Add(1) }
 
 // decisions returns the calls of the Metrics methods so far.

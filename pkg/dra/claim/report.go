@@ -154,7 +154,7 @@ func newMetrics(to prometheus.Registerer, census func() Census) *metrics {
 	in := promauto.With(to)
 	histogram := func(name, help string) prometheus.HistogramOpts {
 		// A macvlan takes 10 ms, and DHCP takes seconds.
-		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 15, 60}}
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{.005, .01, .02, .05, .1, .25, .5, 1, 2, 5, 15, 60}}
 	}
 	counter := func(name, help string) prometheus.CounterOpts { return prometheus.CounterOpts{Name: name, Help: help} }
 	m := &metrics{

@@ -59,6 +59,7 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 // use the claim of such a network do not come so far, because their CDI device does not exist yet. If the start of the
 // sandbox was missed, CheckContainer registers it, and its networks are attached now, unless the pod has another sandbox.
 func (e *Engine) CheckContainer(of Sandbox) error {
+	defer e.metrics.event("CreateContainer", time.Now(), new(error)) // a refusal is no failure of the driver
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	sb := e.table.sandboxes[of.ID]
@@ -247,6 +248,7 @@ func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 // Synchronize replaces the known sandboxes with those that the runtime lists. A sandbox that is not listed may
 // still exist, because a runtime omits sandboxes whose state is uncertain.
 func (e *Engine) Synchronize(all []Sandbox) {
+	defer e.metrics.event("Synchronize", time.Now(), new(error))
 	e.table.do(func() {
 		listed := map[string]*sandbox{}
 		for _, one := range all {
