@@ -16,6 +16,9 @@ deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test
 # make test-crash CRASH=all, of which CRASH=sample takes some; SEED repeats a run
 crash-all crash-sample: deps-peers
 	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -timeout 6h ./test/crash/... | go run ./test/report
+ifeq ($(CRASH),all)
+	@DEVINFO_CRASH=all $(GO_TEST) -timeout 6h -run '^TestNextStartCleansUpAfterKillAtAnyStep$$' ./pkg/dra | go run ./test/report
+endif
 
 # ATTACHMENTS on one node by WORKERS, with random kills and GCs
 crash-load: deps-peers
