@@ -249,21 +249,6 @@ func TestVFIsRestoredAfterPod(t *testing.T) {
 	}
 }
 
-// What nobody can set ends with the interface. The name and the MAC are as before, also after udev's rules.
-func TestVFIsReset(t *testing.T) {
-	needs(t, "igb")
-	t.Cleanup(func() { vfsBack(t) })
-	node, was, undo := kept(t, "0000:41:10.0", "enp65s0v0", "enp65s0", 0)
-	of := was
-	of.Reset, of.Settings = restore.Always, maps.Clone(was.Settings)
-	of.Settings["rtnetlink-9999"] = "07" // no kernel reports it
-	did, err := node.Restore(of)
-	if !slices.Contains(did, restore.Reset) || err == nil {
-		t.Errorf("did %q: %v", did, err)
-	}
-	undo()
-}
-
 // A VF is bound to vfio-pci for a pod, whose DPDK returns the PF's frames. Then it is bound to its network driver
 // again.
 func TestVFIsBoundToVFIOForItsPod(t *testing.T) {

@@ -377,6 +377,54 @@ func (o *overtaken) Change(i link.Interface, to settings.Change) error {
 	return o.Kernel.Change(i, to)
 }
 
+func (o *overtaken) Set(i link.Interface, setting string, to settings.Dump) error {
+	o.next()
+	return o.Kernel.Set(i, setting, to)
+}
+
+func (o *overtaken) SetAltName(i link.Interface, altName string, present bool) error {
+	o.next()
+	return o.Kernel.SetAltName(i, altName, present)
+}
+
+// udev and NetworkManager may change the new interface of a reset at any moment. The next attempts put it right.
+func TestResetCopesWithOthers(t *testing.T) {
+	for what, meddle := range map[string]func(k *restoretest.Kernel, i link.Interface) error{
+		"renames it": func(k *restoretest.Kernel, i link.Interface) error {
+			return k.Change(i, settings.Change{Name: "udev0"})
+		},
+		"sets MTU and MAC":         func(k *restoretest.Kernel, _ link.Interface) error { return k.Use(vf, 9000, podsMAC) },
+		"adds its name as altname": func(k *restoretest.Kernel, i link.Interface) error { return k.SetAltName(i, "eth2", true) },
+	} {
+		meddled := true
+		for calls := 0; meddled; calls++ {
+			k, _, f := igb(t)
+			f.Reset, meddled = restore.Always, false
+			h := restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() {
+				meddled = true
+				if now := look(t, k.Host(), function(vf, "")); now.IfName != "" {
+					_ = meddle(k, named(k, now.IfName)) // it may have that name, or be in the way of itself
+				}
+			}})
+			did, err := h.Restore(f)
+			for attempt := 0; err != nil && attempt < 3; attempt++ {
+				if !errors.Is(err, restore.ErrNotOnNode) && !errors.As(err, new(*restore.Mismatch)) {
+					t.Fatalf("%s at call %d: %v", what, calls, err)
+				}
+				var more []string
+				more, err = k.Host().Restore(f)
+				did = append(did, more...)
+			}
+			if f.Reset = ""; !slices.Contains(did, restore.Reset) || err != nil {
+				t.Fatalf("%s at call %d: did %q, %v", what, calls, did, err)
+			}
+			_, err = k.Host().Restore(f) // the second look of the driver
+			difftest.Must(t, err)
+			difftest.Equal(t, look(t, k.Host(), function(vf, "eth2")), f)
+		}
+	}
+}
+
 func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 	const other = "0000:01:10.2" // eth3
 	for name, take := range map[string]func(*restoretest.Kernel) error{

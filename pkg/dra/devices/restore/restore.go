@@ -55,7 +55,7 @@ func (m *Mismatch) Unwrap() error { return m.Err }
 
 // resettable are the drivers that tests have unbound and bound again. The network drivers make no RDMA, vDPA or auxiliary
 // devices, which would lose their parent, and the tests have only bound VFs.
-var resettable = []string{"igbvf", "vfio-pci"}
+var resettable = []string{"igbvf", "vfio-pci", "virtio-pci"}
 
 // resets reports whether the driver is bound again although it has not changed.
 func (d *Devices) resets(f Snapshot, now present) (bool, error) {
