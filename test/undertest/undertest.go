@@ -4,6 +4,7 @@ package undertest
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/test/difftest"
@@ -36,16 +39,57 @@ func Build(dir string) error {
 // Main creates a temporary directory, calls Build and then run, both with that directory, and returns run's exit
 // code.
 func Main(run func(dir string) int) int {
-	dir, err := os.MkdirTemp("", "devinfo-undertest-")
+	return within(func(dir string) int {
+		if err := Build(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return run(dir)
+	})
+}
+
+const prefix = "devinfo-undertest-"
+
+// within calls run with a temporary directory, which its process locks. It removes those that killed processes have left.
+func within(run func(dir string) int) int {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // the pattern is valid
+	for _, dir := range left {
+		if lock, err := locked(dir, unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			_ = os.RemoveAll(dir) // may be another user's
+			lock.Close()
+		}
+	}
+	dir, err := os.MkdirTemp("", prefix)
+	var lock *os.File
 	if err == nil {
-		defer os.RemoveAll(dir)
-		err = Build(dir)
+		lock, err = locked(dir, unix.LOCK_SH)
+	}
+	if err == nil {
+		_, err = os.Stat(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // another process has removed it before the lock
+		lock.Close()
+		return within(run)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	defer lock.Close()
+	defer os.RemoveAll(dir)
 	return run(dir)
+}
+
+func locked(dir string, how int) (*os.File, error) {
+	file, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(file.Fd()), how); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
 }
 
 // once is the directory of [Once].
@@ -53,14 +97,7 @@ var once string
 
 // Temp is the TestMain of packages that use [Once].
 func Temp(m *testing.M) {
-	var err error
-	if once, err = os.MkdirTemp("", "devinfo-undertest-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(once)
-	os.Exit(code)
+	os.Exit(within(func(dir string) int { once = dir; return m.Run() }))
 }
 
 // Once is like [Programs], but builds the programs of a version only once for all tests of the package. The
