@@ -41,8 +41,8 @@ var parts = []struct {
 	name string
 	run  func(*table) error
 }{
-	{"version", version}, {"addDel", addDel}, {"many", many}, {"memory", memory}, {"size", size},
-	{"delegating", delegating}, {"journal", journals}, {"discovery", discoveries}, {"switchdev", switchdev}, {"shapes", shapesOf},
+	{"version", version}, {"addDel", addDel}, {"many", many}, {"memory", memory},
+	{"delegating", delegating}, {"journal", journals}, {"shapes", shapesOf},
 }
 
 func bench(bool) error {

@@ -282,17 +282,3 @@ func memory(t *table) error {
 	}
 	return nil
 }
-
-func size(t *table) error {
-	for name, r := range map[string]row{
-		"devinfo": {"binary", 0, "MB", 4.8}, "tuning": {Metric: "binary, tuning", Unit: "MB"},
-	} {
-		info, err := os.Stat(filepath.Join(programs, name))
-		if err != nil {
-			return err
-		}
-		r.Measured = float64(info.Size()) / 1e6
-		t.add(r)
-	}
-	return nil
-}

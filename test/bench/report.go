@@ -37,27 +37,24 @@ type row struct {
 // A table collects the measurements of several runs.
 type table struct {
 	rows []row
-	runs map[string][]float64 // by key
+	runs map[string][]float64 // by metric
 }
-
-// key identifies a row: the last row of discoveries is a ratio and a time.
-func (r row) key() string { return r.Metric + " in " + r.Unit }
 
 func (t *table) add(r row) {
 	if t.runs == nil {
 		t.runs = map[string][]float64{}
 	}
-	if t.runs[r.key()] == nil {
+	if t.runs[r.Metric] == nil {
 		t.rows = append(t.rows, r)
 	}
-	t.runs[r.key()] = append(t.runs[r.key()], r.Measured)
+	t.runs[r.Metric] = append(t.runs[r.Metric], r.Measured)
 }
 
 // settle sets each row to the median of its runs, and returns the number of rows above their gate.
 func (t *table) settle() (missed int) {
 	for n := range t.rows {
 		r := &t.rows[n]
-		r.Measured = median(t.runs[r.key()])
+		r.Measured = median(t.runs[r.Metric])
 		if r.Gate > 0 && r.Measured > r.Gate {
 			missed++
 		}
@@ -71,7 +68,7 @@ func (t *table) print(out io.Writer) {
 	for _, gated := range []bool{true, false} {
 		for _, r := range t.rows {
 			if (r.Gate > 0) == gated {
-				runs := t.runs[r.key()]
+				runs := t.runs[r.Metric]
 				fmt.Fprintf(w, "%s\t%.2f %s\t%.2f-%.2f\t%s\n", r.Metric, r.Measured, r.Unit, slices.Min(runs), slices.Max(runs), r.verdict())
 			}
 		}
