@@ -1,6 +1,8 @@
 package hostdev_test
 
 import (
+	"io/fs"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -73,5 +75,24 @@ func TestInterfaceOfUnnamedVDPADeviceIsNotAssignedToFunction(t *testing.T) {
 	})
 	if warned == 0 {
 		t.Error("no host has such an interface")
+	}
+}
+
+func TestFailedReadHidesNoDevice(t *testing.T) {
+	for _, name := range []string{"igb-sriov", "mlx5-vdpa", "mlx5-infiniband", "erdma", "pds-vdpa"} {
+		file := capturetest.Load(t, name)
+		links, err := linkhost.New(file)
+		difftest.Must(t, err)
+		var want []*hostdev.Device
+		capturetest.EachFailure(file.Sys(), func(sys fs.FS, failed *string) {
+			got, warnings, err := hostdev.Read(hostdev.Host{Sys: sysfs.New(sys), Links: links.Links, Eswitches: links})
+			if want == nil {
+				difftest.Must(t, err)
+				want = got
+			}
+			if err == nil && warnings == nil && !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s fails, and nothing says so", name, *failed)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"devinfo-cni.io/pkg/host/capturefile"
@@ -140,4 +141,21 @@ type openDir struct {
 func (d openDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	part, err := d.ReadDirFile.ReadDir(n)
 	return d.of.listed(part), err
+}
+
+// EachFailure calls f once, and then once for each call that it makes on the files, which fails with EIO. failed is the
+// path of the failed call as soon as it has failed, and "" the first time.
+func EachFailure(files fs.FS, f func(sys fs.FS, failed *string)) {
+	calls := 0
+	f(Tree{FS: files, BeforeCall: func(string) error { calls++; return nil }}, new(string))
+	for left := range calls {
+		var failed string
+		f(Tree{FS: files, BeforeCall: func(name string) error {
+			if left--; left != -1 {
+				return nil
+			}
+			failed = name
+			return syscall.EIO
+		}}, &failed)
+	}
 }
