@@ -23,7 +23,7 @@ func (c *Call) del() error {
 		c.Args.Netns = ""
 	}
 	if err := c.Journal.Own(); err != nil { // root would run the delegates that another user names
-		c.Log.Warn("ignoring the journal", "error", err, "remedy", journal.OwnRemedy)
+		c.Log.Warn("ignoring the journal", "error", err)
 		c.Journal = c.Journal.Ignored()
 	}
 	e, corrupt, err := c.cleaner().LockAnyway(c.Key)

@@ -17,7 +17,7 @@ import (
 // files. If the runtime passes no list, the delegates' GC does not run, because a delegate might take a missing list
 // for an empty one. A failure does not stop the rest; all errors are reported.
 func (c *Call) gc() error {
-	if err := c.ownJournal(); err != nil {
+	if err := c.Journal.Own(); err != nil {
 		return err
 	}
 	errs := c.collect()

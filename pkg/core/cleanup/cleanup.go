@@ -135,7 +135,7 @@ type Garbage struct {
 // ends. A CNI error, of type *types.Error, contains all failures.
 func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(context.Context)) (g Garbage, err error) {
 	if err := c.Journal.Own(); err != nil {
-		return g, failure.Translate(failure.New(failure.Config, err, journal.OwnRemedy))
+		return g, failure.Translate(err)
 	}
 	keys, err := c.Journal.All()
 	errs := []error{err}

@@ -144,6 +144,7 @@ func kinds() []kind {
 		{is[*journal.ConcurrentChangeError], TryAgain, "try again; a runtime must not run two calls for one attachment at the same time"},
 		{is[*store.BusyError], TryAgain, "try again"},
 		{is[*journal.FormatError], Config, check.EntryNewer.Remedy()},
+		{is[*journal.ExposedError], Config, ""},
 		{is[*check.ForeignSpecError], Mismatch, check.SpecForeign.Remedy()},
 		{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, Netns, ""},
 	}

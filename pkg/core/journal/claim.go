@@ -3,7 +3,6 @@ package journal
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -50,6 +49,9 @@ func (c *Claim) EndCommand() string {
 
 // Claim returns the claim in a record of this boot, or nil if the record does not exist.
 func (j *Journal) Claim(record string) (*Claim, error) {
+	if err := j.owner.readable(j.Show); err != nil {
+		return nil, err
+	}
 	data, err := j.claims.Read(record)
 	if errors.As(err, new(*store.NameError)) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -71,16 +73,21 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 	return c, nil
 }
 
-func (j *Journal) Claims() ([]string, error) { return j.claims.Names() }
+func (j *Journal) Claims() ([]string, error) {
+	if err := j.owner.readable(j.Show); err != nil {
+		return nil, err
+	}
+	return j.claims.Names()
+}
 
 // Hold writes a claim's record and takes its leases. It then removes the files and leases of the previous
 // record that the new one does not name. If another holder excludes one of the leases, Hold changes nothing and
-// returns a [*HeldError]. Like ReleaseIf, it refuses a journal that other users can change. After another error, such as
-// a full disk, the new record may remain on disk without its leases. [Journal.Holding] then returns false.
+// returns a [*HeldError]. After another error, such as a full disk, the new record may remain on disk without its leases.
+// [Journal.Holding] then returns false. Like ReleaseIf, it looks at the owners of the directories each time.
 func (j *Journal) Hold(c *Claim) error {
 	c.Format, c.BootID = Format, j.bootID
 	if err := j.Own(); err != nil {
-		return fmt.Errorf("%w: %s", err, OwnRemedy)
+		return err
 	}
 	if err := j.make(); err != nil {
 		return err
@@ -147,7 +154,7 @@ func (j *Journal) ReleaseIf(record string, allowed func() error) error {
 		return nil
 	}
 	if err := j.Own(); err != nil {
-		return fmt.Errorf("%w: %s", err, OwnRemedy)
+		return err
 	}
 	return j.Alone(func() error {
 		if err := allowed(); err != nil {

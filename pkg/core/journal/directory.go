@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
 	"devinfo-cni.io/pkg/host/store"
@@ -27,21 +28,49 @@ func (j *Journal) EnsureDir() error {
 	return nil
 }
 
-// OwnRemedy is the remedy for [Journal.Own]: a journal that other users can change.
+// An ExposedError reports that users other than root and this process's can change the journal. Every method of [Journal]
+// that reads records or leases returns it, because root runs and removes what these name.
+type ExposedError struct{ Err error }
+
+// OwnRemedy is the remedy that the text of an [ExposedError] ends with.
 const OwnRemedy = "delete the directory, or chown it to root and chmod it to 0700 if you know all its files; or set stateDir in the node settings"
 
-// Own returns an error if users other than root and this process's can change the journal: root runs what its entries say.
-func (j *Journal) Own() error {
-	if err := store.Own(j.dir, entriesDir, claimsDir, Caches, "leases", "leases/device", "leases/file", SpecLeases, "leases/socket"); err != nil {
-		return fmt.Errorf("state directory: %w", err)
+func (e *ExposedError) Error() string {
+	return "state directory: " + e.Err.Error() + ": " + OwnRemedy
+}
+
+func (e *ExposedError) Unwrap() error { return e.Err }
+
+// Own returns an [*ExposedError] if other users can change the journal.
+func (j *Journal) Own() error { return j.owner.look() }
+
+// owner knows whether only root and this process's user can change the journal in a directory.
+type owner struct {
+	dir   string
+	known atomic.Bool // it is so
+}
+
+func (o *owner) look() error {
+	if err := store.Own(o.dir, entriesDir, claimsDir, Caches, "leases", "leases/device", "leases/file", SpecLeases, "leases/socket"); err != nil {
+		return &ExposedError{err}
 	}
+	o.known.Store(true)
 	return nil
+}
+
+// readable looks once, unless the records are only shown.
+func (o *owner) readable(show bool) error {
+	if show || o.known.Load() {
+		return nil
+	}
+	return o.look()
 }
 
 // Ignored returns a journal without records, for callers that must not believe those of j. It ignores no lock of
 // sriov-cni.
 func (j *Journal) Ignored() *Journal {
 	none := Open("/dev/null/journal", j.bootID) // cannot exist
+	none.Show = true
 	none.SRIOVLocks, none.NetnsGone, none.ClaimDir = j.SRIOVLocks, j.NetnsGone, j.ClaimDir
 	return none
 }

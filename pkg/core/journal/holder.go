@@ -145,6 +145,9 @@ func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 // attachments whose network namespace no longer exists. It includes a corrupt entry of the current boot.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
+	if err := j.owner.readable(j.Show); err != nil {
+		return nil, err
+	}
 	links, err := j.leases.of(l)
 	if err != nil {
 		return nil, err
@@ -171,11 +174,16 @@ func (j *Journal) Owner(kind Kind, id string) (*Key, error) {
 }
 
 // Leased returns the IDs of all things of a kind that have links, including stale ones.
-func (j *Journal) Leased(kind Kind) ([]string, error) { return j.leases.ids(kind) }
+func (j *Journal) Leased(kind Kind) ([]string, error) {
+	if err := j.owner.readable(j.Show); err != nil {
+		return nil, err
+	}
+	return j.leases.ids(kind)
+}
 
 // FillFromLeases fills the lease fields of a corrupt entry from the links on disk. It reads every lease of the node.
 func (j *Journal) FillFromLeases(e *Entry) error {
-	name, err := e.entry()
+	name, err := e.readable(j)
 	if err != nil {
 		return err
 	}

@@ -38,12 +38,15 @@ type Journal struct {
 	// NetnsGone reports whether a network namespace no longer exists; an error means unknown.
 	NetnsGone func(path string) (bool, error)
 	ClaimDir  string // directory of cni-dra-driver's records
+	// Show reads records that other users can change. It is for programs that only show them.
+	Show bool
 
 	bootID  string
 	dir     string
 	entries records
 	claims  records
 	leases  links
+	owner   *owner
 }
 
 // records is the directory of the records of all attachments, or of all claims.
@@ -61,7 +64,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
-		NetnsGone: link.NetnsGone, ClaimDir: state.NodeDir(), bootID: bootID, dir: filepath.Clean(stateDir),
+		NetnsGone: link.NetnsGone, ClaimDir: state.NodeDir(), bootID: bootID, dir: filepath.Clean(stateDir), owner: &owner{dir: stateDir},
 		entries: records{in(entriesDir)}, claims: records{in(claimsDir)}, leases: links{in("leases")},
 	}
 }
@@ -70,7 +73,7 @@ func Open(stateDir, bootID string) *Journal {
 // returns a [*store.CorruptError]; callers warn and continue as if the entry did not exist. If a newer build
 // wrote the entry, Get returns a [*FormatError].
 func (j *Journal) Get(k Key) (*Entry, error) {
-	name, err := k.entry()
+	name, err := k.readable(j)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,14 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 		return nil, nil
 	}
 	return parseEntry(j.entries.Path(name), k, data, err)
+}
+
+// readable returns the name of an entry's file if the journal is readable.
+func (k Key) readable(j *Journal) (string, error) {
+	if err := j.owner.readable(j.Show); err != nil {
+		return "", err
+	}
+	return k.entry()
 }
 
 func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
@@ -117,7 +128,7 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 // ADD keeps its entry locked until it ends. A delegate inherits the lock and keeps it until it ends, even if
 // devinfo was killed.
 func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
-	name, err := k.entry()
+	name, err := k.readable(j)
 	if err != nil {
 		return nil, err
 	}
@@ -286,6 +297,9 @@ func (j *Journal) Forget(e *Entry) error {
 
 // All returns the keys of all entries, sorted by network.
 func (j *Journal) All() ([]Key, error) {
+	if err := j.owner.readable(j.Show); err != nil {
+		return nil, err
+	}
 	entries, err := j.entries.Entries()
 	var keys []Key
 	for _, e := range entries { // of any file type, because Get returns an error for irregular files
@@ -326,6 +340,9 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 	name, err := k.entry()
 	if err != nil { // no entry can have this key
 		return f()
+	}
+	if err := j.owner.readable(j.Show); err != nil {
+		return err
 	}
 	return j.Alone(func() error {
 		if _, err := os.Lstat(j.entries.Path(name)); err == nil { // another ADD has recorded it

@@ -230,6 +230,9 @@ func (r records) writtenThisBoot(name string) bool {
 }
 
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
+	if err := j.owner.readable(j.Show); err != nil {
+		return nil, err
+	}
 	asked := ""
 	for _, l := range by.leases {
 		if l.kind == OfDevice && l.Mode == Exclusive {

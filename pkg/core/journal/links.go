@@ -154,6 +154,9 @@ func absent(err error) bool {
 // read entries, because that would take long on a node with many attachments. After a failure it continues with the
 // rest.
 func (j *Journal) Sweep(removed func(path string)) error {
+	if err := j.owner.readable(j.Show); err != nil {
+		return err
+	}
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
 	errs := []error{j.entries.Sweep(in(entriesDir)), j.claims.Sweep(in(claimsDir)), j.sweepCache(in(Caches))}
 	return errors.Join(append(errs, j.sweepClaims(removed), j.sweepLeases(removed))...)

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,4 +216,61 @@ func TestNewerReturnsPodNames(t *testing.T) {
 	}
 	overwrite(t, dir, key2, `torn`)
 	newer(journal.Format)
+}
+
+// Root runs and removes what records name, so no method reads those that others can write. Those that are not in the table
+// read no record, or only ask for a link of a record that the caller has read.
+func TestNoMethodReadsWhatOthersCanWrite(t *testing.T) {
+	e, c := &journal.Entry{Key: key1, File: "f", Leases: has("pci-vf", journal.Exclusive)}, &journal.Claim{UID: "u1", Leases: has("pci-vf2", journal.Exclusive)}
+	nothing := func() error { return nil }
+	readers := map[string]func(j *journal.Journal) error{
+		"Get":            func(j *journal.Journal) error { _, err := j.Get(key1); return err },
+		"Lock":           func(j *journal.Journal) error { _, err := j.Lock(t.Context(), key1, 0); return err },
+		"Put":            func(j *journal.Journal) error { return j.Put(&journal.Entry{Key: key2}, nil) },
+		"All":            func(j *journal.Journal) error { _, err := j.All(); return err },
+		"Newer":          func(j *journal.Journal) error { _, err := j.Newer(1); return err },
+		"Unrecorded":     func(j *journal.Journal) error { return j.Unrecorded(key2, nothing) },
+		"Free":           func(j *journal.Journal) error { return j.Free(&journal.Entry{Key: key2}) },
+		"Holders":        func(j *journal.Journal) error { _, err := j.Holders(journal.OfDevice, "pci-vf"); return err },
+		"Owner":          func(j *journal.Journal) error { _, err := j.Owner(journal.OfFile, "f"); return err },
+		"Leased":         func(j *journal.Journal) error { _, err := j.Leased(journal.OfDevice); return err },
+		"FillFromLeases": func(j *journal.Journal) error { return j.FillFromLeases(&journal.Entry{Key: key1}) },
+		"Claim":          func(j *journal.Journal) error { _, err := j.Claim("u1"); return err },
+		"Claims":         func(j *journal.Journal) error { _, err := j.Claims(); return err },
+		"Hold":           func(j *journal.Journal) error { return j.Hold(c) },
+		"ReleaseIf":      func(j *journal.Journal) error { return j.ReleaseIf("u1", nothing) },
+		"Sweep":          func(j *journal.Journal) error { return j.Sweep(func(string) {}) },
+	}
+	others := strings.Fields("Alone Cache Changed Devices EnsureDir Forget Has Holding Holds Ignored Own Stale Writable")
+	for m := range reflect.TypeFor[*journal.Journal]().Methods() {
+		if readers[m.Name] == nil && !slices.Contains(others, m.Name) {
+			t.Errorf("%s is in neither list", m.Name)
+		}
+	}
+	for _, name := range []string{"..", "", "attachments", "claims", "libcni", "leases", "leases/device", "leases/file", "leases/spec", "leases/socket"} {
+		dir := t.TempDir() + "/above/state"
+		at := filepath.Join(dir, name)
+		must(t, journal.Open(dir, "boot").Put(e, nil), journal.Open(dir, "boot").Hold(c), os.MkdirAll(at, 0o700), os.Chmod(at, 0o777))
+		before := files(t, dir)
+		for method, read := range readers {
+			if err := read(journal.Open(dir, "boot")); !errors.As(err, new(*journal.ExposedError)) || !strings.Contains(err.Error(), "chown it to root") {
+				t.Errorf("%s with %q writable by others: %v", method, name, err)
+			}
+			shown := journal.Open(dir, "boot")
+			shown.Show = true
+			if got, err := shown.Get(key1); err != nil || got == nil {
+				t.Errorf("%s with %q, to show it: %v, %v", method, name, got, err)
+			}
+		}
+		expectFiles(t, dir, before...)
+		j := journal.Open(dir, "boot")
+		must(t, os.Chmod(at, 0o700), j.Sweep(func(string) {}), j.ReleaseIf("u1", nothing), os.Chmod(at, 0o777))
+		for _, method := range []string{"Hold", "ReleaseIf"} { // cni-dra-driver has one Journal as long as it runs
+			must(t, os.WriteFile(filepath.Join(dir, "claims/u1"), nil, 0o600))
+			if err := readers[method](j); !errors.As(err, new(*journal.ExposedError)) {
+				t.Errorf("%s after %q has become writable: %v", method, name, err)
+			}
+		}
+		e.Unlock()
+	}
 }

@@ -64,7 +64,7 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	}
 	l.NFS = errors.Is(store.Lockable(s.StateDir), store.ErrNFS)
 	if err := journal.Open(s.StateDir, "").Own(); err != nil && s.StateDir != "" {
-		l.Exposed = err.Error()
+		l.Exposed = "state directory: " + errors.Unwrap(err).Error()
 	}
 	networks, types := l.networks(p.ConfDir)
 	l.ask(ctx, append(types, validate.Plugin))

@@ -50,7 +50,7 @@ func Open(h Options) *Node {
 	h.Finder.Sys = h.Sys
 	n := &Node{Options: h}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
-	n.journal.NetnsGone, n.journal.ClaimDir = h.NetnsGone, ""
+	n.journal.NetnsGone, n.journal.ClaimDir, n.journal.Show = h.NetnsGone, "", true
 	if h.Root == "" || n.FileThere(h.ClaimDir) {
 		n.journal.ClaimDir = n.Path(h.ClaimDir)
 	}
