@@ -183,18 +183,18 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 	missing := network.resource != "" && !slices.Contains(a.Requests, network.resource)
 	switch {
 	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
-		a.Problem = validate.NotRequested(name, network.resource)
+		a.Problem = cluster.Problem("not-requested", "text", validate.NotRequested(name, network.resource))
 	case a.Waits && network.absent: // that of a pod that has started was deleted since
-		a.Problem = "network " + at + " does not exist: create this NetworkAttachmentDefinition, or correct the annotation"
+		a.Problem = cluster.Problem("no-network", "network", at)
 	case a.Waits:
 		return false
 	case finding != noFinding && finding != "":
 		reason := a.Problem
-		if a.Problem = "network " + at + ": " + finding; reason != "" {
+		if a.Problem = cluster.Problem("network", "network", at, "finding", finding); reason != "" {
 			a.Problem += "; node " + a.Node + ": " + reason
 		}
 	case finding == noFinding && a.Problem == "" && !a.NotAsked:
-		a.Problem = "node " + a.Node + " has no record of a device for it; the container runtime's log there has the warnings of the plugin devinfo"
+		a.Problem = cluster.Problem("no-record", "node", a.Node)
 	default:
 		return false
 	}

@@ -346,6 +346,15 @@ func TestValuesChangeManifests(t *testing.T) {
 	}
 }
 
+// The chart refuses names that no namespace can have, as the flag does.
+func TestNamespacesFollowTheRuleOfTheFlag(t *testing.T) {
+	rule := regexp.MustCompile("namespaces = regexp.MustCompile\\(`(.*)`\\)").FindStringSubmatch(difftest.Read(t, "../../cmd/devinfo-agent/flags.go"))
+	if rule == nil {
+		t.Fatal("the flag has no such rule")
+	}
+	difftest.Contains(t, strings.ReplaceAll(difftest.Read(t, filepath.Join(chart, "values.schema.json")), `\\`, `\`), `"pattern": "`+rule[1]+`"`)
+}
+
 // A parent chart enables this chart with its own value "enabled", which Helm passes on.
 func TestChartCanBeConditionalDependency(t *testing.T) {
 	for _, enabled := range []bool{true, false} {

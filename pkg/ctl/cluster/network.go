@@ -84,7 +84,7 @@ func Fill(list []Network, node string, records []Record) {
 			a.Device, a.DeviceInfo, a.Problem = r.Device, r.DeviceInfo, r.Why
 			a.FromNode = r.Device.Device != "" || r.Why != ""
 		case a.Problem == "" && r.Why != "" && r.State != "Ok":
-			a.Problem = "node " + node + ": " + string(r.State) + ": " + r.Why
+			a.Problem = Problem("state", "node", node, "state", r.State, "why", r.Why)
 		}
 		mounts := func(w view.Withheld) bool {
 			return slices.ContainsFunc(a.Mounts, func(dir string) bool {
@@ -123,7 +123,7 @@ func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceSt
 		a.Interface, a.MAC, a.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
 	}
 	if ready := meta.FindStatusCondition(d.Conditions, "Ready"); ready != nil && ready.Status != "True" {
-		a.Problem = ready.Reason + ": " + ready.Message
+		a.Problem = Problem("claim-not-ready", "reason", ready.Reason, "message", ready.Message)
 	}
 	if d.Data != nil {
 		a.identify(d.Data.Raw)

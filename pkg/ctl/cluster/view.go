@@ -3,8 +3,8 @@ package cluster
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,10 +86,9 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	list := byClaim(claim)
 	switch given := claim.Status.Allocation; {
 	case given == nil:
-		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, notAllocated)
+		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, "claim-unallocated")
 	case len(list) == 0 && slices.ContainsFunc(given.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == driver }):
-		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name},
-			"is allocated, and cni-dra-driver has not prepared it: kubectl describe pod has its error; if there is none, check that it runs on the node")
+		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, "claim-unprepared")
 	}
 	for _, consumer := range claim.Status.ReservedFor {
 		of, known := v.pods[consumer.UID]
@@ -99,7 +98,7 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 		for _, a := range list {
 			a.Pod, a.Node = of.pod, of.node
 			if pods := len(claim.Status.ReservedFor); pods > 1 && a.Interface != "" && a.Problem == "" {
-				a.Problem = fmt.Sprintf("claim %s is reserved for %d pods, and only one at a time has its network", claim.Name, pods)
+				a.Problem = Problem("claim-reserved", "claim", claim.Name, "number", strconv.Itoa(pods))
 			}
 			v.list = append(v.list, a)
 		}
@@ -110,18 +109,13 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 const driver = "cni.dra.networking.x-k8s.io"
 
 // NoClaim records that a claim does not exist.
-func (v *View) NoClaim(name types.NamespacedName) { v.wait(name, "does not exist: create it") }
-
-const notAllocated = "is not allocated"
+func (v *View) NoClaim(name types.NamespacedName) { v.wait(name, "claim-absent") }
 
 // wait adds the claim with a problem to the pods that name it.
-func (v *View) wait(name types.NamespacedName, problem string) {
+func (v *View) wait(name types.NamespacedName, rule string) {
 	for _, at := range v.pods {
 		if v.Waiting && at.namespace == name.Namespace && slices.Contains(at.claims, name.Name) {
-			if problem == notAllocated && at.unscheduled != "" {
-				problem += ": " + at.unscheduled
-			}
-			v.list = append(v.list, Network{Namespace: at.namespace, Pod: at.pod, Node: at.node, Claim: name.Name, Problem: "claim " + name.Name + " " + problem})
+			v.list = append(v.list, Network{Namespace: at.namespace, Pod: at.pod, Node: at.node, Claim: name.Name, Problem: Problem(rule, "claim", name.Name, "why", at.unscheduled)})
 		}
 	}
 }
@@ -132,7 +126,7 @@ func (v *View) unmade(pod *corev1.Pod) {
 		made := slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name })
 		if v.Waiting && c.ResourceClaimTemplateName != nil && !made {
 			v.list = append(v.list, Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Claim: c.Name,
-				Problem: "claim " + c.Name + " of the pod is not made: check that ResourceClaimTemplate " + *c.ResourceClaimTemplateName + " exists"})
+				Problem: Problem("claim-unmade", "claim", c.Name, "template", *c.ResourceClaimTemplateName)})
 		}
 	}
 }
@@ -166,7 +160,7 @@ func OfMultus(pod *corev1.Pod) []Network {
 	const networksAnnotation = "k8s.v1.cni.cncf.io/networks" // where a pod requests networks (section 4.1.2.1)
 	text := pod.Annotations[StatusAnnotation]
 	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {
-		blank.Network, blank.Problem, blank.Waits = asked, notAttached(pod), pod.Spec.NodeName != ""
+		blank.Network, blank.Problem, blank.Waits = asked, cmp.Or(unscheduled(pod), Problem("no-status")), pod.Spec.NodeName != ""
 		blank.Requests = requested(pod)
 		return []Network{blank}
 	}
@@ -182,7 +176,7 @@ func OfMultus(pod *corev1.Pod) []Network {
 		DeviceInfo json.RawMessage `json:"device-info"`
 	}
 	if err := json.Unmarshal([]byte(text), &networks); err != nil {
-		blank.Problem = fmt.Sprintf("annotation %s: %v", StatusAnnotation, err)
+		blank.Problem = Problem("bad-status", "annotation", StatusAnnotation, "error", err.Error())
 		return []Network{blank}
 	}
 	var list []Network
@@ -195,7 +189,7 @@ func OfMultus(pod *corev1.Pod) []Network {
 		if info, err := devinfo.Parse(n.DeviceInfo); err == nil {
 			a.DeviceInfo, a.Device = n.DeviceInfo, view.Of(info)
 		} else if a.Requests = requested(pod); n.DeviceInfo != nil {
-			a.Problem = "device-info: " + err.Error()
+			a.Problem = Problem("bad-info", "error", err.Error())
 		}
 		list = append(list, a)
 	}
@@ -206,18 +200,10 @@ func OfMultus(pod *corev1.Pod) []Network {
 func unscheduled(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
-			return "the pod is not scheduled: " + c.Message
+			return Problem("unscheduled", "message", c.Message)
 		}
 	}
 	return ""
-}
-
-// notAttached says why a pod has no network-status.
-func notAttached(pod *corev1.Pod) string {
-	if why := unscheduled(pod); why != "" {
-		return why
-	}
-	return "the pod has no network-status: its sandbox does not exist yet, or Multus does not run on its node"
 }
 
 // requested returns the extended resources that containers of the pod request.

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/nic"
@@ -24,15 +25,15 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-type Level string
+type Level = finding.Level
 
-// The levels. Only Error means that something does not work.
+// The levels, see package finding.
 const (
-	OK      Level = "ok"
-	Info    Level = "info"
-	Unknown Level = "unknown" // it could not be checked
-	Warning Level = "warning"
-	Error   Level = "error"
+	OK      = finding.OK
+	Info    = finding.Info
+	Unknown = finding.Unknown
+	Warning = finding.Warning
+	Error   = finding.Error
 )
 
 type Finding struct {

@@ -39,8 +39,13 @@ type Paths struct {
 	SRIOVLocks   string // directory of sriov-cni's locks
 }
 
-// MountMore is the remedy for paths that are not there, for example because devinfo-agent's pod does not mount them.
-const MountMore = "name it with --cni-conf-dir or --pod-resources; in devinfo-agent's pod, agent.doctor=true of the chart or the kustomize component doctor mounts it"
+// The remedies for paths that are not there, for example because devinfo-agent's pod does not mount them.
+const (
+	NameConfDir      = "name it with --cni-conf-dir" + orMount
+	NamePodResources = "name it with --pod-resources" + orMount
+
+	orMount = "; in devinfo-agent's pod, agent.doctor=true of the chart or the kustomize component doctor mounts it"
+)
 
 // Gather collects the live facts of this node. Live.Notes lists the facts that it cannot read. It runs the
 // configured plugins with VERSION, which changes nothing (CNI specification 1.1.0).
@@ -218,7 +223,7 @@ func Executable(ctx context.Context, path string) Plugin {
 // GPUs, because a capture of /sys does not contain them.
 func (l *Live) devices(ctx context.Context, p Paths) {
 	if _, err := os.Stat(p.PodResources); err != nil {
-		l.note(MountMore, "devices of pods: "+p.PodResources+": "+errorText(err))
+		l.note(NamePodResources, "devices of pods: "+p.PodResources+": "+errorText(err))
 		return
 	}
 	answer, err := podresources.Ask(ctx, p.PodResources)

@@ -193,8 +193,8 @@ func TestUnmountedDirectoriesAreUnknown(t *testing.T) {
 		got[a.Check] = a
 	}
 	for check, want := range map[string]doctor.Finding{
-		"networks":    {Level: doctor.Unknown, Rule: "conf-missing", Text: p.ConfDir + ": no such file or directory", Remedy: doctor.MountMore},
-		"sight":       {Level: doctor.Unknown, Rule: "unread", Text: "devices of pods: " + p.PodResources + ": no such file or directory", Remedy: doctor.MountMore},
+		"networks":    {Level: doctor.Unknown, Rule: "conf-missing", Text: p.ConfDir + ": no such file or directory", Remedy: doctor.NameConfDir},
+		"sight":       {Level: doctor.Unknown, Rule: "unread", Text: "devices of pods: " + p.PodResources + ": no such file or directory", Remedy: doctor.NamePodResources},
 		"directories": {Level: doctor.OK, Text: "the directories of CNI and CDI exist"},
 	} {
 		want.Check = check

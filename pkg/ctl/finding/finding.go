@@ -1,0 +1,49 @@
+// Package finding has the type of the tables of findings. A command makes its findings from the rows of a table, and tests
+// compare the rows with docs/troubleshooting.md.
+package finding
+
+import (
+	"slices"
+	"strings"
+)
+
+type Level string
+
+// The levels. Only Error means that something does not work.
+const (
+	OK      Level = "ok"
+	Info    Level = "info"
+	Unknown Level = "unknown" // it could not be checked
+	Warning Level = "warning"
+	Error   Level = "error"
+)
+
+// A Rule is a kind of finding, a row of a table.
+type Rule struct {
+	Name   string
+	Check  string // name of the check or command that looks for it
+	Level  Level
+	Reads  string // the facts that tell
+	Text   string // {name} stands for what was found
+	Remedy string // "" = there is nothing to do
+	Symptom
+}
+
+// A Symptom is where docs/troubleshooting.md explains the finding.
+type Symptom struct {
+	Section string // its anchor
+	Says    string // part of the text, which the section has as a symptom; "" = the section explains all such findings
+}
+
+// Of returns the rule of that name with values in its text and remedy. values are names, each with its value.
+func Of(table []Rule, name string, values ...string) Rule {
+	r := table[slices.IndexFunc(table, func(r Rule) bool { return r.Name == name })]
+	for n := range values {
+		if n%2 == 0 {
+			values[n] = "{" + values[n] + "}"
+		}
+	}
+	put := strings.NewReplacer(values...)
+	r.Text, r.Remedy = put.Replace(r.Text), put.Replace(r.Remedy)
+	return r
+}
