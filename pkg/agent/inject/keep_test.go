@@ -56,11 +56,17 @@ func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
 	nri := r.running()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
+	copied := filepath.Join(r.options.StageDir, sandbox, "devinfo/net1.json")
+	before, err := os.Stat(copied)
+	difftest.Must(t, err)
 	difftest.Must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
 	r.eventually("noticed", func() bool { return strings.Contains(r.logged(), "cannot use the device-info file") })
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.eventually("lists net2", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
 	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
+	if now, err := os.Stat(copied); err != nil || !os.SameFile(before, now) {
+		t.Errorf("a file with the same content was replaced, which detaches what containers mount on it: %v", err)
+	}
 	difftest.Same(t, r.logged(), strings.Count(r.logged(), "may be outdated"), 1)
 }
 
