@@ -25,7 +25,7 @@ type Network struct {
 	List    *libcni.NetworkConfigList
 	Runtime *libcni.RuntimeConf
 	Dirs    []string    // directories of the plugins, CNI_PATH
-	Exec    invoke.Exec // an *Exec, or a substitute in tests
+	Exec    invoke.Exec // an *Exec, or one that adds to it
 
 	// Cache is a directory for libcni's cache. It is removed before each verb and after each ADD, because libcni trusts
 	// the cache, although the caller's own record is authoritative.
