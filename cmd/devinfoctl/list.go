@@ -45,7 +45,7 @@ If the pod is unknown, POD shows the container. An attachment is not in the jour
 device-info file, no delegates and no leases. "(shared)" marks a device that the attachment holds
 by a shared lease; -o json has the kind of each lease, and none for a device that is only named.
 check explains the state of an attachment. gc removes "Stale" attachments.
--o json adds the container, the PF, representor and RDMA device that ADD recorded, the claim, the
+-o json adds the container, the PF and RDMA device that ADD recorded, the representor, the claim, the
 file, the CDI device, why: more about the state, or why ADD found no device, and withheld: what
 containers do not get of the device, and the setting that would change it.
 `

@@ -43,9 +43,9 @@ container runtime refuse the network.
 Without --kind, validate derives the kind of each document: from the kind of a Kubernetes object;
 cni-config from type or plugins with cniVersion or name; device-info from type with version;
 settings from one of their keys, also if it is misspelt, or from the file name node.json or
-default.json. It counts documents without anything to check by kind: networks without devinfo, claims
-of other drivers, pods whose networks are not in the files, and other kinds. Unless no directory of --cni-path exists on this machine, it also
-looks for the plugins there.
+default.json. It counts documents without anything to check by kind: networks without devinfo,
+claims of other drivers, pods whose networks are not in the files, and other kinds. Unless no
+directory of --cni-path exists on this machine, it also looks for the plugins there.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 

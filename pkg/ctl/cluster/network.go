@@ -77,6 +77,9 @@ func Fill(list []Network, node string, records []Record) {
 	for n := range list {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
+		if there && a.Node == node && r.Representor != "" && a.Device.Device == r.Device.Device {
+			a.Representor = r.Representor // programs may have renamed it since ADD
+		}
 		switch {
 		case !there || a.Node != node:
 			continue

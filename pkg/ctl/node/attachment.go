@@ -49,10 +49,10 @@ type Attachment struct {
 // Facts are further facts of the attachment's device, most as ADD recorded them. "" means that the device has no such name
 // or that ADD wrote no file.
 type Facts struct {
-	PCI         string `json:"pci,omitempty"` // address behind a vDPA device
-	PF          string `json:"pf,omitempty"`  // PCI address of the PF
-	Representor string `json:"representor,omitempty"`
-	RDMA        string `json:"rdma,omitempty"` // devices, comma-joined
+	PCI         string `json:"pci,omitempty"`         // address behind a vDPA device
+	PF          string `json:"pf,omitempty"`          // PCI address of the PF
+	Representor string `json:"representor,omitempty"` // its present name after [Node.Judge]
+	RDMA        string `json:"rdma,omitempty"`        // devices, comma-joined
 
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"` // as ADD wrote it
 	Withheld   []view.Withheld `json:"withheld,omitempty"`   // see [Node.Withhold]

@@ -2,6 +2,7 @@ package node
 
 import (
 	"runtime"
+	"strings"
 	"sync"
 
 	"devinfo-cni.io/pkg/core/check"
@@ -35,7 +36,7 @@ func (n *Node) Judge(list []Attachment, explain bool) {
 	})
 }
 
-// compare sets the state of an attachment and the reason.
+// compare sets the state of an attachment, the reason, and the present name of the representor, which programs rename.
 func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	c := &Comparison{File: a.File, Facts: []check.Item{}}
 	if a.entry == nil && a.unread == nil {
@@ -44,6 +45,11 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 	}
 	state, r := checker.Check(a.entry, a.unread)
 	c.Facts, c.Warnings, c.NotCompared = r.Facts, r.Warnings, r.NotCompared
+	for _, f := range r.Facts {
+		if strings.HasSuffix(f.Fact, ".representor-device") && f.Now != "" {
+			a.Representor = f.Now
+		}
+	}
 	if a.entry != nil {
 		c.Reason = a.entry.Reason
 	}

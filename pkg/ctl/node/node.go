@@ -102,6 +102,10 @@ func (n *Node) Choose(list []Attachment, name string) ([]Attachment, error) {
 			return found, nil
 		}
 	}
+	if slices.ContainsFunc(list, func(a Attachment) bool { return a.Verdict == nil }) { // a representor may have been renamed
+		n.Judge(list, false)
+		return n.Choose(list, name)
+	}
 	return nil, clierr.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), cmp.Or(view.Misspelt(name), "devinfoctl list shows them"))
 }
 
