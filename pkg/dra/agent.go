@@ -25,12 +25,12 @@ func New(o claim.Options) (*Agent, error) {
 
 // ServeNRI keeps the agent connected to the runtime's NRI socket until ctx ends. index has two digits.
 func (a *Agent) ServeNRI(ctx context.Context, socket, index string) error {
-	return nri.Plugin{Handler: a, Name: a.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Log}.Serve(ctx)
+	return nri.Plugin{Handler: a, Name: a.Options.Driver, Index: index, Socket: socket, FailRequests: true, Connected: a.SetConnected, Log: a.Options.Log}.Serve(ctx)
 }
 
 // Configure implements [stub.ConfigureInterface]. It subscribes to the start and end of sandboxes, and to containers.
 func (a *Agent) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
-	a.Log.Info("container runtime connected", "runtime", runtime, "version", version)
+	a.Options.Log.Info("container runtime connected", "runtime", runtime, "version", version)
 	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox,CreateContainer"), nil
 }
 

@@ -151,8 +151,8 @@ func sharing(slice *resourceapi.ResourceSlice) bool {
 
 // withdraw removes the node's ResourceSlices.
 func (k *Kubelet) withdraw(ctx context.Context) {
-	if err := removeSlices(ctx, k.options.Client, k.agent.Driver, k.options.Node); err != nil && ctx.Err() == nil {
-		k.agent.Log.Error("cannot remove the node's ResourceSlices; the scheduler may still allocate its devices", "error", err)
+	if err := removeSlices(ctx, k.options.Client, k.agent.Options.Driver, k.options.Node); err != nil && ctx.Err() == nil {
+		k.agent.Options.Log.Error("cannot remove the node's ResourceSlices; the scheduler may still allocate its devices", "error", err)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
@@ -274,8 +273,8 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	agent := r.Start()
 	_, err := agent.Synchronize(t.Context(), nil, nil)
 	difftest.Must(t, err)
-	time.Sleep(200 * time.Millisecond)
-	difftest.Equal(t, len(r.CallNames()), 1)
+	difftest.Eventually(t, "DEL is to run", func() bool { return agent.Census().Phases["Deleting"] > 0 })
+	difftest.Equal(t, len(r.CallNames()), 1) // otherwise the interface stays, too
 	difftest.Must(t, os.WriteFile(filepath.Join(r.Dir, "go-on"), nil, 0o644))
 	difftest.Eventually(t, "the DEL was run", func() bool { return len(r.Calls()) > 1 && agent.Census().Phases["Prepared"] == 4 }) // all
 	r.ExpectInterfaces()

@@ -57,17 +57,17 @@ type Kubelet struct {
 // StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
 // is called. Call it before [claim.Engine.Run]. It does not wait for the kubelet or the API server.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
-	files, err := newMetadataFiles(agent.Driver, agent.CDIDir, o.Metadata, agent.Metrics)
+	files, err := newMetadataFiles(agent.Options.Driver, agent.Options.CDIDir, o.Metadata, agent.Options.Metrics)
 	if err != nil {
-		agent.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
+		agent.Options.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
 	}
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files, wakes: newWakes()}
 	agent.SetMetadata(k)
 	agent.SetOpened(k.wakes.wake)
 	options := []kubeletplugin.Option{
-		kubeletplugin.DriverName(agent.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
+		kubeletplugin.DriverName(agent.Options.Driver), kubeletplugin.NodeName(o.Node), kubeletplugin.KubeClient(o.Client),
 		kubeletplugin.PluginDataDirectoryPath(o.PluginDir), kubeletplugin.RegistrarDirectoryPath(o.RegistrarDir),
-		kubeletplugin.CDIDirectory(agent.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
+		kubeletplugin.CDIDirectory(agent.Options.CDIDir), kubeletplugin.GRPCInterceptor(k.intercept),
 		// The engine serializes the steps of each claim. A pod must not wait for the DEL of another pod.
 		kubeletplugin.Serialize(false),
 		// Even with metadata off, kubeletplugin updates and removes the files of claims that were prepared with it.
@@ -85,7 +85,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	ctx, k.cancel = context.WithCancel(ctx)
 	k.publishing.Go(func() { // waits for the API server
 		if o.Withdraw {
-			wait.UntilWithContext(ctx, k.withdraw, agent.Sweep)
+			wait.UntilWithContext(ctx, k.withdraw, agent.Options.Sweep)
 			return
 		}
 		if err := k.publish(ctx); err != nil && ctx.Err() == nil {
@@ -96,7 +96,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 			select {
 			case <-agent.Node.Changed():
 				if err := k.publish(ctx); err != nil && ctx.Err() == nil {
-					agent.Log.Error("cannot publish the node's ResourceSlices", "error", err)
+					agent.Options.Log.Error("cannot publish the node's ResourceSlices", "error", err)
 				}
 			case <-ctx.Done():
 				return
@@ -106,13 +106,13 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.publishing.Go(func() { agent.Node.Watch(ctx) })
 	k.publishing.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
-			if err := files.removeEnded(filepath.Join(o.PluginDir, "dra-device-metadata"), func() (map[string]bool, error) { return state.UIDs(agent.StateDir) }); err != nil {
-				agent.Log.Error("cannot remove the device metadata of claims that have ended", "error", err)
+			if err := files.removeEnded(filepath.Join(o.PluginDir, "dra-device-metadata"), func() (map[string]bool, error) { return state.UIDs(agent.Options.StateDir) }); err != nil {
+				agent.Options.Log.Error("cannot remove the device metadata of claims that have ended", "error", err)
 			}
 			if err := files.repair(); err != nil {
-				agent.Log.Error("cannot restore CDI specs of device metadata", "error", err)
+				agent.Options.Log.Error("cannot restore CDI specs of device metadata", "error", err)
 			}
-		}, agent.Sweep)
+		}, agent.Options.Sweep)
 	})
 	return k, nil
 }
@@ -162,7 +162,7 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 			k.dropMetadata(claim)
 		} else if !k.hasMetadata(claim) {
 			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
-				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.CDIDir)
+				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.Options.CDIDir)
 			claim.Devices = nil
 		}
 	}
@@ -176,7 +176,7 @@ func (k *Kubelet) checkNode() {
 	defer cancel()
 	node, err := k.options.Client.CoreV1().Nodes().Get(ctx, k.options.Node, metav1.GetOptions{})
 	if err != nil {
-		k.agent.Log.Warn("cannot read the Node object", "error", err)
+		k.agent.Options.Log.Warn("cannot read the Node object", "error", err)
 		return
 	}
 	if former := k.node.Swap(node.UID); former != nil && former != node.UID {
@@ -190,7 +190,7 @@ func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourcea
 	return forEach(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
 		devices, err := k.agent.Prepare(ctx, claim)
 		if err != nil {
-			k.agent.Log.Error("cannot prepare a claim", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
+			k.agent.Options.Log.Error("cannot prepare a claim", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
 		}
 		return claim.UID, kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}), nil
@@ -201,7 +201,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 	return forEach(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
 		err := k.agent.Unprepare(ctx, string(claim.UID))
 		if err != nil {
-			k.agent.Log.Error("cannot unprepare a claim", "claim", claim.String(), "error", err)
+			k.agent.Options.Log.Error("cannot unprepare a claim", "claim", claim.String(), "error", err)
 		}
 		return claim.UID, err
 	}), nil
@@ -239,9 +239,9 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 		k.options.Fatal(fmt.Errorf("%s: %w: enable the feature gate DRAListTypeAttributes in kube-apiserver and kube-scheduler, "+
 			"or set --numa-node=scalar (chart: dra.numaNode)", msg, err))
 	case !dropsSharing(err):
-		a.Log.Error(msg, "error", err)
+		a.Options.Log.Error(msg, "error", err)
 	case a.Node.WithoutSharing():
-		a.Log.Warn("offering exclusive devices only; shared devices need Kubernetes 1.36 or feature gate DRAConsumableCapacity")
+		a.Options.Log.Warn("offering exclusive devices only; shared devices need Kubernetes 1.36 or feature gate DRAConsumableCapacity")
 		a.Node.Publish()
 	}
 }

@@ -302,7 +302,7 @@ func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim st
 
 // metadataOf returns the name of a CDI device of metadata, from its qualified name.
 func (k *Kubelet) metadataOf(id string) (name string, ok bool) {
-	return strings.CutPrefix(id, k.agent.Driver+"/metadata=")
+	return strings.CutPrefix(id, k.agent.Options.Driver+"/metadata=")
 }
 
 // dropMetadata removes the CDI devices of metadata that was not written, because metadata is off.

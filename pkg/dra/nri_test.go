@@ -6,10 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
@@ -152,7 +152,8 @@ func TestValidatorRefusesContainersWhileDriverRestarts(t *testing.T) {
 	agent := connect(r, filepath.Join(r.Dir, "line"))
 	r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 	needs, tolerates := r.Sandbox("s1", "pod"), r.Sandbox("s2", "driver")
-	needs.Annotations = map[string]string{"required-plugins.noderesource.dev": `["` + dratest.Driver + `"]`}
+	annotation := regexp.MustCompile(`(required-plugins\.\S+): '(.*?)'`).FindStringSubmatch(difftest.Read(t, "../../docs/dra/README.md"))
+	needs.Annotations = map[string]string{annotation[1]: annotation[2]}
 	tolerates.Annotations = map[string]string{"example.com/tolerate": "true"}
 	create := func(sb *api.PodSandbox) error {
 		_, err := nri.CreateContainer(t.Context(), &adaptation.CreateContainerRequest{Pod: sb, Container: &api.Container{Id: "c", Name: "app"}})
@@ -172,10 +173,11 @@ func TestUnlistedSandboxStaysAttachedWhileItsNamespaceExists(t *testing.T) {
 	r := dratest.NewRig(t)
 	r.Start()
 	sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "pod2", dratest.Net("x", "net1", "")))
-	difftest.Eventually(t, "the gate is removed", func() bool { return os.RemoveAll(filepath.Join(r.Dir, "cdi")) == nil }) // the agent may write a spec during the removal
 	r.ListSandboxes()
-	difftest.Eventually(t, "the gate is open again", func() bool { return len(r.Files("cdi")) == 1 })
-	time.Sleep(100 * time.Millisecond) // several sweeps
+	for range 3 { // sweeps
+		difftest.Eventually(t, "the gate is removed", func() bool { return os.RemoveAll(filepath.Join(r.Dir, "cdi")) == nil }) // the agent may write a spec during the removal
+		difftest.Eventually(t, "the gate is open again", func() bool { return len(r.Files("cdi")) == 1 })
+	}
 	r.ExpectInterfaces("s1_net1")
 	difftest.Equal(t, r.Files("state"), []string{"u1.json", "u2.json"})
 	r.RemoveNetns(sb)

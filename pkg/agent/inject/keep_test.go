@@ -405,7 +405,8 @@ func TestDocumentationShowsTheInjectedItems(t *testing.T) {
 func TestRuntimeValidatorRequiresTheAgentByName(t *testing.T) {
 	r := newRig(t)
 	nri := r.serve(adaptation.WithDefaultValidator(&validator.DefaultValidatorConfig{Enable: true}))
-	const annotation = `required-plugins.noderesource.dev=["devinfo-agent"]`
+	_, given, _ := strings.Cut(difftest.Block(t, "../../../docs", "yaml", "required-plugins.noderesource.dev: "), "    ")
+	annotation := strings.NewReplacer(": ", "=", "'", "", "\n", "").Replace(given)
 	_, err := nri.create(pod(annotation), container())
 	difftest.Says(t, err, inject.PluginName)
 	nri.make(pod(), container())

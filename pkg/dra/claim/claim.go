@@ -143,16 +143,6 @@ func newRecord(asked *resourceapi.ResourceClaim, pod state.Pod, networks []cnico
 	return record
 }
 
-// withheldDevices returns the devices of a record that no other claim may get.
-func withheldDevices(record *state.Claim) (devices []string) {
-	for _, at := range slices.Concat(record.Attachments, record.Undeleted) {
-		if at.Withheld() {
-			devices = append(devices, at.Device)
-		}
-	}
-	return devices
-}
-
 // isAllocated reports whether the record has exactly the devices of this driver that are allocated to the claim.
 func isAllocated(record *state.Claim, now *resourceapi.ResourceClaim, driver string) bool {
 	if now.Status.Allocation == nil {
@@ -172,3 +162,24 @@ func isAllocated(record *state.Claim, now *resourceapi.ResourceClaim, driver str
 	}
 	return n == len(record.Attachments)
 }
+
+// Sandbox is a pod's sandbox, as reported by the container runtime.
+type Sandbox struct {
+	ID    string
+	Netns string // path of the network namespace; "" = the host's
+	Pod   state.Pod
+
+	UserNamespace bool // the pod has its own user namespace (hostUsers: false)
+}
+
+// sandbox is a sandbox and its progress. The table's mutex guards it.
+type sandbox struct {
+	Sandbox
+	order   int // higher for newer sandboxes
+	seen    time.Time
+	awaited bool  // the runtime waits until the sandbox is attached
+	ended   bool  // the runtime stopped the sandbox, or attaching it failed
+	err     error // why attaching it failed
+}
+
+func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }

@@ -119,16 +119,6 @@ func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
 	s.table.do(func() { c.delBackOff[place] = retry{err: err, after: time.Now().Add(pause)} })
 }
 
-// releaseLeases ends the leases of an attachment, unless the claim still has the device for another sandbox.
-func (s *steps) releaseLeases(record *state.Claim, at *state.Attachment) error {
-	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Undeleted), func(other state.Attachment) bool {
-		return other.Owes() && other.Part() == at.Part() && other.Sandbox != at.Sandbox
-	}) {
-		return nil
-	}
-	return s.node.Leases.Release(record.UID, at)
-}
-
 const (
 	restoreTries = 10 // failures after which a restore is given up; the first pauses are fractions of a second
 	slowTries    = 4  // failures after which a missing device is logged; the kernel needs time to remove its namespace

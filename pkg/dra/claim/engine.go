@@ -8,8 +8,8 @@
 //
 // The parts of an [Engine]:
 //
-//   - table: all claims and sandboxes, and the only mutex (table.go, sandbox.go, reserve.go)
-//   - kubelet.go and runtime.go: the events, which wait for their outcome
+//   - table: all claims and sandboxes, and the only mutex (table.go, sandbox.go), and who has a claim or a device (owner.go)
+//   - kubelet.go, runtime.go and reserve.go: the events, which wait for their outcome
 //   - worker: observes the node, calls [plan.Next], and runs the step that it returns
 //   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go); package network runs the plugins of one network
 //   - gate: the CDI specs that the containers of a claim need to start
@@ -25,7 +25,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -103,7 +102,7 @@ const (
 
 // Engine attaches the pods of this node to the networks of their claims. It is safe for concurrent use.
 type Engine struct {
-	Options
+	Options Options
 	Node    *devices.Node
 	table   *table
 	records *records
@@ -147,7 +146,7 @@ func New(o Options) (*Engine, error) {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
 	e.reports = &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)}
 	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
-	e.gate = &gate{table: t, node: e.Node, Gate: network.Gate{
+	e.gate = &gate{table: t, node: e.Node, written: map[string]written{}, Gate: network.Gate{
 		Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,
 	}}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
@@ -160,7 +159,7 @@ func New(o Options) (*Engine, error) {
 		infoDir: o.DeviceInfoDir, retries: o.Retries, opened: func(string) {}, reached: o.Reached, log: o.Log,
 	}
 	e.records.closeNetns = e.steps.networks.Namespaces.Close
-	e.worker = &worker{table: t, steps: e.steps, used: map[lane]int{}, waiting: map[lane][]*claim{}}
+	e.worker = &worker{lanes{t, map[lane]int{}, map[lane][]*claim{}}, e.steps}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -177,7 +176,7 @@ func (e *Engine) SetOpened(opened func(device string)) { e.steps.opened = opened
 // Ready returns an error if a claim could not be prepared, because a directory for its files is not writable or is full.
 func (e *Engine) Ready() error {
 	err := cmp.Or(e.records.files.Writable(), e.gate.Specs.Writable())
-	if j := e.Devices.Journal; err == nil && j != nil {
+	if j := e.Options.Devices.Journal; err == nil && j != nil {
 		err = j.Writable()
 	}
 	return err
@@ -189,47 +188,6 @@ func (e *Engine) Close() error {
 	e.reports.queue.ShutDown()
 	e.steps.networks.Namespaces.CloseAll()
 	return e.records.files.Close()
-}
-
-// Run executes the pending steps of all claims, after events and every [Retries.Sweep], and writes their status. It
-// returns after ctx has ended and all CNI plugins have exited. Call it only once.
-func (e *Engine) Run(ctx context.Context) {
-	var background sync.WaitGroup
-	background.Go(func() { e.reports.run(ctx) })
-	background.Go(e.worker.run)
-	background.Go(func() { e.collect(ctx) })
-	for tick := time.Tick(e.Sweep); ctx.Err() == nil; {
-		e.table.sweep()
-		select {
-		case <-tick:
-		case <-ctx.Done():
-		}
-	}
-	e.table.do(func() { e.table.stopping = true })
-	e.table.queue.ShutDown()
-	background.Wait()
-	close(e.table.stopped)
-}
-
-// collect periodically removes records and leases of claims that the kubelet will not unprepare, until ctx ends.
-func (e *Engine) collect(ctx context.Context) {
-	sweep, leases := time.Tick(e.Sweep), time.Tick(e.UndeletedEvery)
-	e.collectLeases()
-	for ctx.Err() == nil {
-		e.readIdle(ctx)
-		select {
-		case <-sweep:
-		case <-leases:
-			e.collectLeases()
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (e *Engine) collectLeases() {
-	if err := e.Node.Leases.Collect(); err != nil {
-		e.Log.Error("cannot release leases of deleted claims", "error", err)
-	}
 }
 
 // Records returns the records of all claims, and the records that cannot be read.

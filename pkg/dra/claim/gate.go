@@ -1,13 +1,19 @@
 package claim
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"tags.cncf.io/container-device-interface/specs-go"
 
+	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -19,9 +25,18 @@ import (
 type gate struct {
 	network.Gate
 	table    *table
-	writing  sync.Mutex // held while specs are written or removed; see writeSpec
-	metadata Metadata   // nil = metadata is disabled
+	writing  sync.Mutex         // held while specs are read, written or removed; see writeSpec
+	written  map[string]written // by file; guarded by writing
+	metadata Metadata           // nil = metadata is disabled
 	node     *devices.Node
+}
+
+// written is a CDI spec as this process wrote it, and what it was made for.
+type written struct {
+	text   []byte
+	admits string // see [network.Admitted]
+	userns bool   // the pod has its own user namespace
+	rdma   string // DEVINFO_RDMA_DEVICES of the pod
 }
 
 // open writes the metadata of attachments, then the CDI specs that let their containers start.
@@ -30,14 +45,21 @@ func (g *gate) open(c *claim, indexes []int) error {
 	g.table.do(func() { gates = c.gatesOpen })
 	for _, n := range indexes {
 		at := &c.record.Attachments[n]
-		if !at.Bare() { // Prepare returned the complete metadata of a bare device
+		file := g.File(c.record, at)
+		spec, as, err := g.specOf(c, at)
+		isThere := err == nil && g.adopt(c, file, spec, as)
+		if err == nil && !isThere && !at.Bare() { // Prepare returned the complete metadata of a bare device
 			if err := g.writeMetadata(c, at.Request); err != nil {
 				return err
 			}
 		}
-		if err := g.openGate(c, at); err != nil {
+		if err == nil && !isThere {
+			err = g.writeSpec(c, file, spec, as)
+		}
+		if err != nil {
 			return fmt.Errorf("claim %s, request %s: open the gate: %w", c.ref, at.Request, err)
 		}
+		g.Reached("gate open")
 	}
 	g.table.do(func() {
 		for _, n := range indexes {
@@ -70,25 +92,35 @@ func (g *gate) writeMetadata(c *claim, request string) error {
 	return nil
 }
 
-func (g *gate) openGate(c *claim, at *state.Attachment) error {
+// specOf returns the spec of a gate. It first takes the leases of devices without a network.
+func (g *gate) specOf(c *claim, at *state.Attachment) (*specs.Spec, written, error) {
 	if at.Bare() {
 		if err := g.leaseBare(c); err != nil {
-			return err
+			return nil, written{}, err
 		}
 		if err := g.node.WritePluginFile(at); err != nil {
-			return err
+			return nil, written{}, err
 		}
 	}
 	userns, _ := g.table.userNamespace(c.record.Pod.UID)
 	spec, err := g.Spec(c.record, at, userns)
-	if err != nil {
-		return err
+	return spec, written{admits: network.Admitted(c.record, at), userns: userns}, err
+}
+
+// adopt reports whether the spec is on disk already, because an earlier process wrote it. Nothing is written again then,
+// so that the pod sees no new metadata.
+func (g *gate) adopt(c *claim, file string, spec *specs.Spec, as written) bool {
+	g.table.do(func() { as.rdma = g.table.rdmaVariable(c.pod) })
+	network.SetRDMA(spec, as.rdma)
+	as.text = cdispec.Encode(spec)
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	now, err := g.Specs.Read(file)
+	if err != nil || !bytes.Equal(now, as.text) {
+		return false
 	}
-	if err := g.writeSpec(c, g.File(c.record, at), spec); err != nil {
-		return err
-	}
-	g.Reached("gate open")
-	return nil
+	g.written[file] = as
+	return true
 }
 
 func (g *gate) leaseBare(c *claim) error {
@@ -104,8 +136,10 @@ func (g *gate) leaseBare(c *claim) error {
 
 // closeGate removes the CDI spec of an attachment.
 func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
+	file := g.File(record, at)
 	g.writing.Lock()
-	err := g.Specs.Remove(g.File(record, at))
+	err := g.Specs.Remove(file)
+	delete(g.written, file)
 	g.writing.Unlock()
 	if err != nil {
 		return fmt.Errorf("remove the CDI spec: %w", err)
@@ -114,12 +148,100 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 	return nil
 }
 
-// isOpen reports whether the gate of an attachment is open, and whether it is current too: see [network.Gate.IsOpen]. A
-// reboot or another program may have removed the lease, or the file of a device plugin.
+// isOpen reports whether the gate of an attachment is open for its pod, and whether it is current too. A reboot or another
+// program may have removed the lease, the file of a device plugin, or the spec. A spec from before the sandbox was known may
+// list device nodes that the pod cannot open, the claim may have changed its pod, and an earlier process may have known less:
+// what this process has not written itself is written again. Each spec must set rdma, because the last of several specs
+// sets the variable for the container; the claim that changes it updates all open gates before it opens its own, so that no
+// sandbox waits for that.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (open, current bool) {
 	if at.Phase != state.Added && !at.Bare() || at.Bare() && !(g.node.Leases.IsHeld(record) && g.node.HasPluginFile(at)) {
 		return false, false
 	}
 	own, known := g.table.userNamespace(record.Pod.UID)
-	return g.IsOpen(record, at, rdma, func(userns bool) bool { return !known || own == userns })
+	file := g.File(record, at)
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	now, err := g.Specs.Read(file)
+	if err != nil {
+		open = !errors.Is(err, fs.ErrNotExist)
+		return open, open
+	}
+	as := g.written[file]
+	open = bytes.Equal(now, as.text) && as.admits == network.Admitted(record, at) && (!known || as.userns == own)
+	return open, open && as.rdma == rdma
+}
+
+// rdmaVariable returns the variable DEVINFO_RDMA_DEVICES of a pod: the RDMA devices of all its claims, sorted by
+// interface name (net2 before net10), then those without a network. The mutex must be held.
+func (t *table) rdmaVariable(pod state.Pod) string {
+	var all []state.Attachment
+	for _, c := range t.claimsOf(pod) {
+		all = append(all, c.record.Attachments...)
+	}
+	return network.RDMAVariable(all)
+}
+
+// writeSpec writes the CDI spec of a gate, with the pod's RDMA devices. It first updates the specs of the pod's other
+// gates, because a container may start as soon as its gates are open, and its last spec sets the variable. It reads only the
+// specs of claims that do not have the variable yet, so that the cost of a pod is linear in its interfaces.
+func (g *gate) writeSpec(c *claim, file string, spec *specs.Spec, as written) error {
+	g.writing.Lock() // so that a closed gate is not written again, and no older list replaces this one
+	defer g.writing.Unlock()
+	var outdated []*claim
+	g.table.do(func() {
+		as.rdma = g.table.rdmaVariable(c.pod)
+		for _, of := range g.table.claimsOf(c.pod) {
+			if of.rdma == nil || *of.rdma != as.rdma {
+				outdated = append(outdated, of)
+			}
+		}
+	})
+	for _, of := range outdated {
+		if err := g.updateRDMA(of, file, as.rdma); err != nil {
+			return err
+		}
+		of.rdma = &as.rdma
+	}
+	return g.write(file, spec, as)
+}
+
+// write writes a CDI spec with as.rdma.
+func (g *gate) write(file string, spec *specs.Spec, as written) error {
+	network.SetRDMA(spec, as.rdma)
+	as.text = cdispec.Encode(spec)
+	g.written[file] = as
+	return g.Specs.Write(file, as.text)
+}
+
+// updateRDMA sets DEVINFO_RDMA_DEVICES in the open gates of a claim, except in file.
+func (g *gate) updateRDMA(c *claim, except, rdma string) error {
+	var record *state.Claim
+	g.table.do(func() { record = c.record })
+	for n := range record.Attachments {
+		file := g.File(record, &record.Attachments[n])
+		if file == except {
+			continue
+		}
+		text, err := g.Specs.Read(file)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // the gate is closed
+		case err != nil:
+			return err
+		}
+		as := g.written[file]
+		if as.text != nil { // another program may have changed the file
+			text = as.text
+		}
+		var old specs.Spec
+		if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
+			continue // the worker of its claim opens it again
+		}
+		as.rdma = rdma
+		if err := g.write(file, &old, as); err != nil {
+			return err
+		}
+	}
+	return nil
 }

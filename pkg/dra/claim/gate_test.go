@@ -88,6 +88,38 @@ func TestGateRejectsContainersOutsideItsPod(t *testing.T) {
 	})
 }
 
+// Another program may change a spec in any way. The next sweep writes it again, whatever remains the same in it.
+func TestChangedSpecIsWrittenAgain(t *testing.T) {
+	for name, change := range map[string]func(spec string) string{
+		"a variable is missing": func(spec string) string { return strings.Replace(spec, `"DEVINFO_`, `"X_`, 1) },
+		"a mount is added": func(spec string) string {
+			return strings.Replace(spec, `"env"`, `"mounts": [{"hostPath": "/", "containerPath": "/h"}], "env"`, 1)
+		},
+		"it is empty":      func(string) string { return "" },
+		"it is of nothing": func(string) string { return "{}" },
+		"a space is added": func(spec string) string { return spec + " " },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbles(t, func(t *testing.T, r *dratest.Rig, of variant) {
+				r.Start()
+				r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, of.parameters))
+				difftest.Must(t, r.RunPod(sandboxOf(r, of, "s1", "pod")))
+				dratest.WaitIdle()
+				file := filepath.Join(r.Options.CDIDir, cdispec.FileName(dratest.Driver+"/claim", of.gate))
+				before := difftest.Read(t, file)
+				after := change(before)
+				if after == before {
+					t.Fatalf("nothing to change in %s", before)
+				}
+				difftest.Must(t, os.WriteFile(file, []byte(after), 0o644))
+				time.Sleep(2 * time.Minute)
+				dratest.WaitIdle()
+				difftest.Same(t, "the spec", difftest.Read(t, file), before)
+			})
+		})
+	}
+}
+
 // expectRDMA checks that each gate sets the variable to want; "" = not set.
 func expectRDMA(r *dratest.Rig, gates int, want string) {
 	r.T.Helper()

@@ -8,7 +8,6 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/network"
-	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
@@ -112,63 +111,4 @@ func (s *steps) removeClearMarks(former, record *state.Claim) {
 			}
 		}
 	}
-}
-
-// isHeldBare reports whether a claim without a network holds the device of an undeleted attachment.
-func (s *steps) isHeldBare(at *state.Attachment) bool {
-	var records []*state.Claim
-	s.table.do(func() {
-		for _, other := range s.table.claims {
-			if slices.ContainsFunc(other.record.Attachments, func(held state.Attachment) bool { return held.Bare() && plan.SameDevice(&held, at) }) {
-				records = append(records, other.record)
-			}
-		}
-	})
-	return slices.ContainsFunc(records, s.node.Leases.IsHeld)
-}
-
-// checkReleased returns an error if another claim still holds the device of an attachment. In that case the other
-// claim's pod was deleted by force, or the other claim's DEL was given up and is being retried.
-func (t *table) checkReleased(c *claim, at *state.Attachment) error {
-	if at.NodeDevice.Shared() {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, other := range t.claims {
-		has := func(held state.Attachment) bool { return held.Owes() && plan.SameDevice(&held, at) }
-		if other != c && (slices.ContainsFunc(other.record.Attachments, has) || other.runningStep == plan.DoDelAgain && slices.ContainsFunc(other.record.Undeleted, has)) {
-			return fmt.Errorf("device %s is still held by claim %s; the driver retries until that claim releases it", at.Device, other.name())
-		}
-	}
-	return nil
-}
-
-// noteOfGivenUp returns the note of a device whose restore was given up in this boot, or nil. The scheduler may
-// have allocated the device before the driver withheld it.
-func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range t.claims {
-		for n := range c.record.Undeleted {
-			if old := &c.record.Undeleted[n]; old.Note != nil && old.BootID == t.bootID && plan.SameDevice(old, at) {
-				return old.Note
-			}
-		}
-	}
-	return nil
-}
-
-// isDeviceInUse reports whether another attachment has the device of an undeleted one, is about to get it, or runs DEL
-// for it. A retry of the DEL would then take the device away from that attachment. The mutex must be held.
-func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
-	for _, other := range t.claims {
-		busy := other.runningStep == plan.DoAdd || other.runningStep == plan.DoOpen
-		has := func(held state.Attachment) bool { return plan.SameDevice(&held, at) && (held.Owes() || busy) }
-		again := other != c && other.runningStep == plan.DoDelAgain
-		if slices.ContainsFunc(other.record.Attachments, has) || again && slices.ContainsFunc(other.record.Undeleted, has) {
-			return true
-		}
-	}
-	return false
 }

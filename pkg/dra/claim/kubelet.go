@@ -96,14 +96,14 @@ func (e *Engine) unprepareReallocated(ctx context.Context, asked *resourceapi.Re
 	var forgotten, differs bool
 	look := func() {
 		if c = e.table.claims[string(asked.UID)]; c != nil {
-			forgotten, differs = c.forgotten, !c.record.Unprepared() && !isAllocated(c.record, asked, e.Driver)
+			forgotten, differs = c.forgotten, !c.record.Unprepared() && !isAllocated(c.record, asked, e.Options.Driver)
 		}
 	}
 	if e.table.do(look); c == nil || !differs {
 		return nil
 	}
 	if !forgotten {
-		now, err := e.Read(ctx, c.ref)
+		now, err := e.Options.Read(ctx, c.ref)
 		if err != nil {
 			return fmt.Errorf("claim %s was prepared with other devices, and the API server cannot confirm the new ones: %w", c.ref, err)
 		}
@@ -134,7 +134,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 	if err != nil {
 		return nil, err
 	}
-	networks, refusal := own.Networks(asked, e.Policy)
+	networks, refusal := own.Networks(asked, e.Options.Policy)
 	e.table.observe(pods, e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID })...)
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
@@ -165,7 +165,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 			left.removed, c.record.Undeleted, c.retryUndeletedAt = true, left.record.Undeleted, left.retryUndeletedAt
 		}
 		e.table.claims[string(asked.UID)] = c
-	case !isAllocated(c.record, asked, e.Driver):
+	case !isAllocated(c.record, asked, e.Options.Driver):
 		return nil, changedError(c)
 	}
 	e.table.reserve(c, pods)
@@ -193,7 +193,7 @@ func (e *Engine) Unprepare(ctx context.Context, uid string) (err error) {
 		return e.unprepare(ctx, c)
 	}
 	if problem.Err != nil {
-		e.Log.Error("unprepared a claim with an unreadable record; its networks may still be attached", "claimUID", uid, "setAside", problem.Aside)
+		e.Options.Log.Error("unprepared a claim with an unreadable record; its networks may still be attached", "claimUID", uid, "setAside", problem.Aside)
 	}
 	return e.records.files.Remove(uid) // removes files that a killed process left while it wrote
 }

@@ -37,7 +37,7 @@ func (e *Engine) register(sb *sandbox) (others []*claim) {
 // API server does not answer, the sandbox stays, because gates keep out the containers that use the claims. The next
 // sweep reads the claims again.
 func (e *Engine) checkClaims(ctx context.Context, sb *sandbox, others []*claim) error {
-	names, err := e.ClaimsOf(ctx, sb.Pod)
+	names, err := e.Options.ClaimsOf(ctx, sb.Pod)
 	var errs []error
 	for _, c := range others {
 		if err == nil && slices.Contains(names, c.ref.Name) {
@@ -47,7 +47,7 @@ func (e *Engine) checkClaims(ctx context.Context, sb *sandbox, others []*claim) 
 		}
 	}
 	if err != nil {
-		e.Log.Warn("cannot ask the API server which claims a pod uses; if one of them was prepared for another pod, the containers that use it wait",
+		e.Options.Log.Warn("cannot ask the API server which claims a pod uses; if one of them was prepared for another pod, the containers that use it wait",
 			"pod", sb.Pod, "claims", len(others), "error", err)
 	}
 	return errors.Join(errs...)
@@ -62,7 +62,7 @@ func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) (refusal
 	e.table.do(func() { inUse, known = e.table.isInUse(c), c.known })
 	var now *resourceapi.ResourceClaim
 	if !inUse {
-		if now, err = e.Read(ctx, c.ref); err != nil {
+		if now, err = e.Options.Read(ctx, c.ref); err != nil {
 			return nil, err
 		}
 		e.table.observe(nil, c)
@@ -73,7 +73,7 @@ func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) (refusal
 	case c.removed || c.forgotten:
 		return c.unpreparedError(), nil
 	case inUse || c.known != known || e.table.isInUse(c): // the claim that was read may be out of date
-	case now == nil || !isAllocated(c.record, now, e.Driver):
+	case now == nil || !isAllocated(c.record, now, e.Options.Driver):
 		return fmt.Errorf("claim %s was allocated again after the kubelet prepared it; delete this pod, so that the kubelet prepares the claim again", c.name()), nil
 	default:
 		c.known++
@@ -97,10 +97,10 @@ func (e *Engine) readIdle(ctx context.Context) {
 	for _, c := range e.table.claimsWhere(e.table.isIdle) {
 		var known int
 		e.table.do(func() { known = c.known })
-		now, err := e.Read(limited, c.ref)
+		now, err := e.Options.Read(limited, c.ref)
 		if err != nil {
 			if ctx.Err() == nil {
-				e.Log.Error("cannot read an idle claim", "claim", c.ref, "error", err)
+				e.Options.Log.Error("cannot read an idle claim", "claim", c.ref, "error", err)
 			}
 			return
 		}
@@ -120,55 +120,11 @@ func (e *Engine) updateIdle(c *claim, known int, now *resourceapi.ResourceClaim)
 	defer e.table.mu.Unlock()
 	switch {
 	case c.removed || c.forgotten || !e.table.isIdle(c) || c.known != known:
-	case now == nil || !isAllocated(c.record, now, e.Driver):
-		e.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
+	case now == nil || !isAllocated(c.record, now, e.Options.Driver):
+		e.Options.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
 		e.table.forget(c)
 	case pods != nil:
 		c.known++
 		e.table.reserve(c, pods)
 	}
-}
-
-// isIdle reports whether no sandbox has a claim, and the runtime has listed all sandboxes. The mutex must be held.
-func (t *table) isIdle(c *claim) bool {
-	return t.synced && !c.record.Unprepared() && t.sandboxOf(c.pod.UID) == nil &&
-		!slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return t.runs(t.sandboxes[at.Sandbox]) })
-}
-
-// reserve assigns an unused claim to one of the pods in its status.reservedFor. The mutex must be held.
-func (t *table) reserve(c *claim, pods []state.Pod) {
-	running := slices.IndexFunc(pods, func(p state.Pod) bool { return t.sandboxOf(p.UID) != nil })
-	switch {
-	case t.isInUse(c):
-	case running >= 0:
-		_ = t.assign(c, pods[running]) // otherwise the pod's sandbox is rejected with the reason
-	case !slices.ContainsFunc(pods, c.isFor):
-		_ = t.assign(c, pods[0])
-	}
-}
-
-// assign makes pod the owner of a claim, unless that breaks a rule. The mutex must be held.
-func (t *table) assign(c *claim, pod state.Pod) error {
-	if c.isFor(pod) {
-		return nil
-	}
-	if err := t.check(c, pod); err != nil {
-		return err
-	}
-	c.pod, c.unsaved = pod, true
-	t.wakeNow(c)
-	return nil
-}
-
-// isInUse reports whether a sandbox may have a claim. If in doubt, it returns true. The mutex must be held.
-func (t *table) isInUse(c *claim) bool {
-	return !t.synced && !c.neverSaved || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
-		if at.Phase != state.Adding && at.Phase != state.Added {
-			return false
-		}
-		if sb := t.sandboxes[at.Sandbox]; sb != nil {
-			return t.runs(sb)
-		}
-		return at.BootID == t.bootID && !t.goneNetns[at.Netns]
-	})
 }

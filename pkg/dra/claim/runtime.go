@@ -85,20 +85,6 @@ func (e *Engine) CheckContainer(of Sandbox) error {
 		sb.Pod.Namespace, sb.Pod.Name, at.Network, at.IfName, c.ref.Name, time.Since(sb.seen).Round(100*time.Millisecond), why)
 }
 
-// lacking returns a network that all containers of a sandbox need and that is not attached yet, or nil. The mutex must be
-// held.
-func (t *table) lacking(sb *sandbox) (*claim, *state.Attachment) {
-	for _, c := range t.claimsOf(sb.Pod) {
-		for n := range c.record.Attachments {
-			at := &c.record.Attachments[n]
-			if !at.Bare() && !at.Late && (at.Phase != state.Added || at.Sandbox != sb.ID) {
-				return c, at
-			}
-		}
-	}
-	return nil, nil
-}
-
 // addSandbox registers a sandbox and returns the claims to attach to it. The claims that it may share with other pods are
 // checked while its own are attached, also after ctx has ended.
 func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, err error) {
@@ -149,7 +135,7 @@ func (e *Engine) ownClaims(sb *sandbox) (list []*claim, err error) {
 				"mount the directory of the namespace with mountPropagation: HostToContainer", sb.Netns)
 		case sb.Netns == "" && needs:
 			return nil, fmt.Errorf("it is in the host's network namespace, and its claim of driver %s has a network; "+
-				"remove spec.hostNetwork from the pod, or the network from the claim", e.Driver)
+				"remove spec.hostNetwork from the pod, or the network from the claim", e.Options.Driver)
 		case e.table.sandboxOf(sb.Pod.UID) == sb:
 			list = append(list, c)
 			if !sb.awaited {

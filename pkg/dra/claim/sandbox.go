@@ -8,27 +8,6 @@ import (
 	"devinfo-cni.io/pkg/dra/claim/plan"
 )
 
-// Sandbox is a pod's sandbox, as reported by the container runtime.
-type Sandbox struct {
-	ID    string
-	Netns string // path of the network namespace; "" = the host's
-	Pod   state.Pod
-
-	UserNamespace bool // the pod has its own user namespace (hostUsers: false)
-}
-
-// sandbox is a sandbox and its progress. The table's mutex guards it.
-type sandbox struct {
-	Sandbox
-	order   int // higher for newer sandboxes
-	seen    time.Time
-	awaited bool  // the runtime waits until the sandbox is attached
-	ended   bool  // the runtime stopped the sandbox, or attaching it failed
-	err     error // why attaching it failed
-}
-
-func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }
-
 // addSandbox adds or replaces a sandbox. A sandbox with a known ID keeps its order. The mutex must be held.
 func (t *table) addSandbox(sb *sandbox) *sandbox {
 	if old := t.sandboxes[sb.ID]; old != nil {
@@ -112,4 +91,18 @@ func (t *table) failSandbox(sb *sandbox, why error) {
 	}
 	sb.awaited, sb.ended, sb.err = false, true, why
 	t.notifyWaiters()
+}
+
+// lacking returns a network that all containers of a sandbox need and that is not attached yet, or nil. The mutex must be
+// held.
+func (t *table) lacking(sb *sandbox) (*claim, *state.Attachment) {
+	for _, c := range t.claimsOf(sb.Pod) {
+		for n := range c.record.Attachments {
+			at := &c.record.Attachments[n]
+			if !at.Bare() && !at.Late && (at.Phase != state.Added || at.Sandbox != sb.ID) {
+				return c, at
+			}
+		}
+	}
+	return nil, nil
 }

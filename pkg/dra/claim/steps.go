@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/network"
-	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
@@ -30,38 +30,6 @@ type steps struct {
 	opened  func(device string) // see [Engine.SetOpened]
 	reached func(name string)
 	log     *slog.Logger
-}
-
-func (s *steps) execute(c *claim, next plan.Step, sb *sandbox) error {
-	switch next.Do {
-	case plan.DoAdd:
-		return s.add(c, next.At, sb)
-	case plan.DoDel:
-		s.delete(c, next.At)
-	case plan.DoDelAgain:
-		s.deleteAgain(c, next.At)
-	case plan.DoRestore:
-		s.restore(c, next.At)
-	case plan.DoOpen:
-		return s.gate.open(c, next.At)
-	case plan.DoGiveUp:
-		return s.giveUp(c, next.At)
-	case plan.DoSave:
-		return s.save(c)
-	case plan.DoRecordError:
-		s.recordAttachError(c)
-	case plan.DoForget:
-		return s.forget(c)
-	case plan.DoClear:
-		return s.clear(c, next.At)
-	case plan.DoMarkReported:
-		record := c.record.Clone()
-		record.StatusOwed = false
-		return s.records.put(c, record, "reported")
-	default:
-		return fmt.Errorf("claim %s: unknown step %q", c.ref, next.Do)
-	}
-	return nil
 }
 
 // save writes the record. Before the first write it describes the devices without a network. If the first write
@@ -138,4 +106,14 @@ func (s *steps) forget(c *claim) error {
 	s.reached("forgotten")
 	s.records.drop(c, left)
 	return nil
+}
+
+// releaseLeases ends the leases of an attachment, unless the claim still has the device for another sandbox.
+func (s *steps) releaseLeases(record *state.Claim, at *state.Attachment) error {
+	if slices.ContainsFunc(slices.Concat(record.Attachments, record.Undeleted), func(other state.Attachment) bool {
+		return other.Owes() && other.Part() == at.Part() && other.Sandbox != at.Sandbox
+	}) {
+		return nil
+	}
+	return s.node.Leases.Release(record.UID, at)
 }

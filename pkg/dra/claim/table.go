@@ -13,8 +13,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra/claim/plan"
-	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -193,38 +191,6 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	}
 	slices.SortFunc(list, func(c, d *claim) int { return cmp.Compare(c.ref.Name, d.ref.Name) })
 	return list
-}
-
-// check returns the rule that is broken if pod holds c, or nil. Prepare, the start of a sandbox and the sweep all
-// check it. The mutex must be held.
-func (t *table) check(c *claim, pod state.Pod) error {
-	var networks []cniconfig.Network
-	for _, at := range c.record.Attachments {
-		networks = append(networks, cniconfig.Network{Attachment: at})
-		if sb := t.sandboxes[at.Sandbox]; at.Phase == state.Added && t.runs(sb) && !sb.isOf(pod) {
-			return fmt.Errorf("claim %s is attached to sandbox %s of pod %s/%s", c.name(), sb.ID, sb.Pod.Namespace, sb.Pod.Name)
-		}
-	}
-	taken := map[string]string{}
-	for _, other := range t.claims {
-		if other.uid() == c.uid() {
-			continue
-		}
-		for _, its := range other.record.Attachments {
-			if other.isFor(pod) {
-				taken[its.IfName] = "claim " + other.name()
-			}
-			for _, at := range c.record.Attachments {
-				if at.Owes() && its.Owes() && plan.Exclude(&at, &its) {
-					return fmt.Errorf("claims %s and %s both have device %s or its function", c.name(), other.name(), at.Device)
-				}
-			}
-		}
-	}
-	if refusal := cniconfig.Distinct(networks, taken); refusal != nil {
-		return fmt.Errorf("claim %s: %w", c.name(), refusal)
-	}
-	return nil
 }
 
 // Holders implements [devices.Claims].

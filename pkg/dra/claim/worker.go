@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -13,10 +14,8 @@ import (
 
 // worker runs the steps of claims. A claim has at most one running step; different claims run in parallel.
 type worker struct {
-	table   *table
-	steps   *steps
-	used    map[lane]int      // number of running steps; the table's mutex guards used and waiting
-	waiting map[lane][]*claim // claims that wait for room in a lane; a claim may be listed twice
+	lanes
+	steps *steps
 }
 
 // run starts a goroutine for each queued claim, one at a time for a claim, until the queue shuts down.
@@ -79,9 +78,16 @@ func (w *worker) observe(c *claim) (seen observation) {
 	for n, at := range seen.record.Undeleted {
 		around := &seen.view.Undeleted[n]
 		around.Cleared = w.steps.records.files.IsCleared(c.uid(), &at)
-		around.DeviceInUse = around.DeviceInUse || around.RetryDue && w.steps.isHeldBare(&at)
+		around.DeviceInUse = around.DeviceInUse || around.RetryDue && w.isHeldBare(&at)
 	}
 	return seen
+}
+
+// isHeldBare reports whether a claim without a network holds the device of an undeleted attachment.
+func (w *worker) isHeldBare(at *state.Attachment) bool {
+	var records []*state.Claim
+	w.table.do(func() { records = w.table.bareHolders(at) })
+	return slices.ContainsFunc(records, w.steps.node.Leases.IsHeld)
 }
 
 // viewOf returns the part of the view that needs no files. The mutex must be held.
@@ -184,4 +190,36 @@ func (w *worker) end(c *claim, s plan.Step, g plan.Goal, lanes []lane, err error
 		w.table.wakePod(c.pod) // claims that come later no longer wait for this one
 	}
 	w.table.notifyWaiters()
+}
+
+func (s *steps) execute(c *claim, next plan.Step, sb *sandbox) error {
+	switch next.Do {
+	case plan.DoAdd:
+		return s.add(c, next.At, sb)
+	case plan.DoDel:
+		s.delete(c, next.At)
+	case plan.DoDelAgain:
+		s.deleteAgain(c, next.At)
+	case plan.DoRestore:
+		s.restore(c, next.At)
+	case plan.DoOpen:
+		return s.gate.open(c, next.At)
+	case plan.DoGiveUp:
+		return s.giveUp(c, next.At)
+	case plan.DoSave:
+		return s.save(c)
+	case plan.DoRecordError:
+		s.recordAttachError(c)
+	case plan.DoForget:
+		return s.forget(c)
+	case plan.DoClear:
+		return s.clear(c, next.At)
+	case plan.DoMarkReported:
+		record := c.record.Clone()
+		record.StatusOwed = false
+		return s.records.put(c, record, "reported")
+	default:
+		return fmt.Errorf("claim %s: unknown step %q", c.ref, next.Do)
+	}
+	return nil
 }

@@ -1,12 +1,9 @@
 package network
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"strconv"
@@ -36,9 +33,6 @@ type Gate struct {
 	Reached func(name string)
 	Log     *slog.Logger
 }
-
-// userNamespaceKey is an annotation of the CDI specs of pods with their own user namespace.
-const userNamespaceKey = "devinfo-cni.io/user-namespace"
 
 // GateName returns a name that is valid for CDI devices and files: it contains only letters, digits, '-' and '_'.
 func GateName(uid string, at *state.Attachment) string {
@@ -92,9 +86,6 @@ func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*sp
 	if err != nil {
 		return nil, err
 	}
-	if userns {
-		spec.Devices[0].Annotations = map[string]string{userNamespaceKey: "true"}
-	}
 	g.addHook(record, at, spec)
 	spec.Version, err = specs.MinimumRequiredVersion(spec)
 	return spec, err
@@ -109,14 +100,14 @@ func (g *Gate) addHook(record *state.Claim, at *state.Attachment, spec *specs.Sp
 	}
 	what := fmt.Sprintf("claim %s/%s, request %s, is held by pod %s/%s%s", record.Namespace, record.Name, at.Request, pod.Namespace, pod.Name, ifName)
 	spec.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{
-		HookName: "createRuntime", Path: g.Hook, Args: []string{filepath.Base(g.Hook), admitted(record, at), what},
+		HookName: "createRuntime", Path: g.Hook, Args: []string{filepath.Base(g.Hook), Admitted(record, at), what},
 		Timeout: new(10), // seconds; the hook takes milliseconds
 	}}
 }
 
-// admitted returns the argument of cni-dra-gate that names the containers for which the gate is open. A gate without
+// Admitted returns the argument of cni-dra-gate that names the containers for which the gate is open. A gate without
 // a network opens before the sandbox exists, and its pod may be on the host's network.
-func admitted(record *state.Claim, at *state.Attachment) string {
+func Admitted(record *state.Claim, at *state.Attachment) string {
 	if at.Bare() {
 		return "pod/" + record.Pod.UID
 	}
@@ -147,25 +138,6 @@ func (g *Gate) infoOf(at *state.Attachment) (*devinfo.Info, error) {
 		return nil, nil
 	}
 	return info, err
-}
-
-// IsOpen reports whether the spec of a gate admits its pod, and whether it is current too. Another program may have removed
-// it. A spec from before the sandbox was known may list device nodes that the pod cannot open: isFor says whether a spec
-// for a pod with or without its own user namespace will do. A spec of an earlier driver may lack the hook or the variables
-// of a request, and the claim may have changed its pod. Each spec must set rdma, because the last of several specs sets the
-// variable for the container; the claim that changes it updates all open gates before it opens its own, so that no sandbox
-// waits for that.
-func (g *Gate) IsOpen(record *state.Claim, at *state.Attachment, rdma string, isFor func(userns bool) bool) (open, current bool) {
-	spec, err := g.Specs.Read(g.File(record, at))
-	if err != nil {
-		open = !errors.Is(err, fs.ErrNotExist)
-		return open, open
-	}
-	hook, _ := json.Marshal(g.Hook)
-	its, _ := json.Marshal(admitted(record, at))
-	open = isFor(bytes.Contains(spec, []byte(userNamespaceKey))) && bytes.Contains(spec, hook) && bytes.Contains(spec, its)
-	named := !at.Bare() || bytes.Contains(spec, []byte("="+at.Device+`"`))
-	return open, open && named && HasRDMA(spec, rdma)
 }
 
 // Device returns an attachment as the kubelet and the pod's metadata show it.

@@ -1,8 +1,6 @@
 package network
 
 import (
-	"bytes"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -43,13 +41,4 @@ func SetRDMA(spec *specs.Spec, rdma string) {
 	if rdma != "" {
 		edits.Env = append(edits.Env, rdma)
 	}
-}
-
-// HasRDMA reports whether a spec sets DEVINFO_RDMA_DEVICES as rdma does, or does not set it if rdma is "".
-func HasRDMA(spec []byte, rdma string) bool {
-	if rdma == "" {
-		return !bytes.Contains(spec, []byte(`"`+cdispec.RDMAVariable+`=`))
-	}
-	quoted, _ := json.Marshal(rdma)
-	return bytes.Contains(spec, quoted)
 }
