@@ -122,7 +122,9 @@ func (w *world) outcome(call step) string {
 		}
 	}
 	node, _ := config.LoadNode(nodeFile)
-	keys, err := journal.Open(node.StateDir, "").All()
+	j := journal.Open(node.StateDir, "")
+	j.Show = true // also what others can write
+	keys, err := j.All()
 	check(w.t, err)
 	for _, k := range keys {
 		if k.ContainerID == "c0ffee" {
