@@ -89,7 +89,6 @@ func TestDocumentedJoinsFindPodOfDevice(t *testing.T) {
 	of := namespace + "/" + pod + "/net1"
 	want := map[string]map[string]float64{
 		"sriov_vf_rx_bytes in docs":                      {of: 600 * 30},
-		"node_network_transmit_bytes_total in docs":      {of: 20},
 		"sriov_vf_rx_bytes":                              {of: 10},
 		"node_infiniband_port_data_received_bytes_total": {of: 30},
 		"node_network_receive_drop_total":                {of: 2},

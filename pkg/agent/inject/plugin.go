@@ -132,10 +132,10 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"), hasNetworks(pod) || stopped)
 }
 
-// A decision normally takes a few milliseconds. What exceeds work is a wait for the node, with which all pods of the node
-// wait; together these waits take at most a second in any ten.
+// A decision normally takes a few milliseconds, and on a busy node up to 80, which must not be cut off. What exceeds work is
+// a wait for the node, with which all pods of the node wait; together these waits take at most a second in any ten.
 const (
-	work      = 20 * time.Millisecond
+	work      = 100 * time.Millisecond
 	hold      = 500 * time.Millisecond
 	holdShare = 0.05
 )
