@@ -44,7 +44,7 @@ func (n *Node) withheld(a *Attachment, info *devinfo.Info) (list []view.Withheld
 	if e := a.entry; e != nil && !e.ByClaim() {
 		args, _ := pod.ParseArgs(e.Args) // ADD has skipped the same pairs
 		g.Pod = pod.Identity{UID: args.UID(), ContainerID: e.ContainerID}
-		g.SocketDir = e.HostSocketDir()
+		g.SocketDir, g.DeviceIDs = e.HostSocketDir(), e.Requested.DeviceIDs
 		g.Leased = func(id string) bool { return n.journal.Has(e, id, 0) }
 	} else if a.record == "" { // this process does not see the driver's records
 		return nil, nil
@@ -59,8 +59,7 @@ func (n *Node) withheld(a *Attachment, info *devinfo.Info) (list []view.Withheld
 		if most, err := given(); err != nil || len(most.Nodes) == 0 {
 			return nil, err
 		}
-		g.Settings.AllowedDevices = n.Settings.AllowedDevices
-		list = []view.Withheld{{Device: "device nodes", Why: "devinfo-agent gives none on this node", Remedy: "set injectDeviceNodes in the node settings, unless a device plugin gives them"}}
+		return []view.Withheld{{Device: "device nodes", Why: "devinfo-agent gives none on this node", Remedy: "set injectDeviceNodes in the node settings, unless a device plugin gives them"}}, nil
 	}
 	granted, err := given()
 	for _, r := range granted.Refusals {

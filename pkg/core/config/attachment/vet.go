@@ -145,7 +145,7 @@ func suspect(text string, at int) (wrong string, end int) {
 			closing = ">])"[n : n+1]
 		}
 		length := strings.Index(rest[1:], closing) + 2
-		if length == 1 || !resembles(rest[:length]) {
+		if length == 1 || strings.ContainsAny(rest[1:length], "{/") || !resembles(rest[:length]) { // marks around a placeholder are text
 			return "", 0
 		}
 		return rest[:length], at + length

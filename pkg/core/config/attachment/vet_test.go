@@ -46,6 +46,7 @@ func TestVetAcceptsPlaceholders(t *testing.T) {
 	for _, text := range []string{
 		`{}`, `{"deviceInfo": {}}`, `{"cdi": true}`, `{"name": "{x}", "resourceName": "$", "cdi": {"name": "{podUID}-{ifName}", "socketDir": "/{network}/{podUID}/{containerID}{containerID:12}"}}`,
 		`{"deviceInfo": {"{podName}": {"note": ["{podNamespace}", {"(": "[a]"}, "100%", "<b>podUID</b>", "[", "50%podUID", "(pod)", "$HOME/{}", "{x}"]}}}`,
+		`{"deviceInfo": {"vhost-user": {"path": "/run/{podNamespace}@{podName}@{ifName}/#{podUID}#~pod~uid/podName~"}}}`,
 		`{"deviceInfo": {"vhost-user": {"path": "/run/100%/[a](b)<c>@d@#podUID/podUID-{podUID}~ifName"}}}`,
 	} {
 		if warnings, err := attachment.Vet(parse(t, text)); err != nil || warnings != nil {
