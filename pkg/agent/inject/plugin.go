@@ -111,9 +111,13 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	case p.isOff(pod):
 		return verdict{Decision: Off}
 	}
+	deadline, ok := ctx.Deadline()
+	if !ok { // no runtime waits: each sets one
+		return p.decide(pod, c)
+	}
 	decided := make(chan verdict, 1)
 	go func() { decided <- p.decide(pod, c) }()
-	ctx, cancel := beforeDeadline(ctx)
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
 	defer cancel()
 	select {
 	case v := <-decided:
@@ -129,7 +133,7 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	case <-waiting.Done():
 	}
 	stopped := errors.Is(ctx.Err(), context.Canceled) // the agent has no time left to find out
-	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"), hasNetworks(pod) || stopped)
+	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"), hasNetworks(pod) || stopped || p.MissingInfo == Reject)
 }
 
 // A decision normally takes a few milliseconds, and on a busy node up to 80, which must not be cut off. What exceeds work is
@@ -138,18 +142,10 @@ const (
 	work      = 100 * time.Millisecond
 	hold      = 500 * time.Millisecond
 	holdShare = 0.05
-)
 
-// beforeDeadline returns a context that ends shortly before the deadline of ctx. A runtime disconnects a plugin that misses
-// the deadline and creates the container without it.
-func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	const margin = 300 * time.Millisecond
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return ctx, func() {}
-	}
-	return context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
-}
+	// A runtime disconnects a plugin that misses the deadline, and creates the container without it.
+	margin = 300 * time.Millisecond
+)
 
 // decide reads the pod's attachments, stages their files and collects the container's adjustment.
 func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container) verdict {
