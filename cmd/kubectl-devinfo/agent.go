@@ -186,8 +186,10 @@ func (t *tool) agentOn(ctx context.Context, node string) (found *corev1.Pod, dow
 	if _, err := t.api.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, nil, err
 	}
-	return nil, nil, fmt.Errorf("no pod of %s or %s runs on node %s: install one of them, or run devinfoctl on the node", agentName, driverName, node)
+	return nil, nil, fmt.Errorf("%w on node %s: install one of them, or run devinfoctl on the node", errNoAgent, node)
 }
+
+var errNoAgent = errors.New("no pod of " + agentName + " or " + driverName + " runs")
 
 const (
 	patience = 15 * time.Second // timeout of a query to a node
@@ -212,6 +214,7 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, node string) {
 		case deviceless:
 			t.silent = true
 			t.note("the devices shown as ? are unknown, because node %s did not answer: %v", node, err)
+		case apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || errors.Is(err, errNoAgent): // who cannot ask needs no reminder
 		default:
 			t.note("what node %s has on record is unknown, because it did not answer: %v", node, err)
 		}
@@ -251,7 +254,8 @@ func (t *tool) answerOf(ctx context.Context, node string, into any, command ...s
 	return nil
 }
 
-// byInterface returns the attachments with the device of an interface of the node, which may be named by an altname.
+// byInterface returns the attachments with the device of an interface of the node, which may be named by an altname, or with a
+// representor that was renamed.
 func (t *tool) byInterface(ctx context.Context, list []cluster.Network, name string) []cluster.Network {
 	var found struct {
 		Device     string
@@ -260,7 +264,15 @@ func (t *tool) byInterface(ctx context.Context, list []cluster.Network, name str
 	if t.silent || strings.ContainsAny(name, ":/") { // an address or a socket
 		return nil
 	}
-	if err := t.answerOf(ctx, t.node, &found, "inspect", name); err != nil {
+	records, err := t.recordsOf(ctx, t.node)
+	if err == nil {
+		cluster.Fill(list, t.node, records) // has the present names of representors
+		if is := cluster.Holders(list, name); len(is) > 0 {
+			return is
+		}
+		err = t.answerOf(ctx, t.node, &found, "inspect", name)
+	}
+	if err != nil {
 		if !strings.Contains(err.Error(), view.NoDevice) {
 			t.note("node %s: cannot look for %s: %v", t.node, name, err)
 			t.partial = true

@@ -11,9 +11,11 @@ import (
 	"testing/iotest"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -124,6 +126,23 @@ func TestFailedLookIsNotNobody(t *testing.T) {
 		}
 		if code := tool.run(t.Context(), "holder", "eth9", "--node", "n1"); code != want.code || !strings.Contains(errOut.String(), want.text) {
 			t.Errorf("%q: exit code %d: %s", said, code, errOut)
+		}
+	}
+}
+
+// Who may not ask the node is told so only if the API does not have everything.
+func TestRefusedNodeIsNotedWhereItIsMissed(t *testing.T) {
+	server := newAPIServer(t, append(waiting(), dpdk(), agent("devinfo-agent", "devinfo", "a"))...)
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "pods/exec"}, "a", errors.New("made up"))
+	for _, test := range []struct {
+		pod   string
+		err   error
+		noted bool
+	}{{"dpdk-0", refused, false}, {"dpdk-0", errors.New("connection reset by peer"), true}, {"bare", refused, true}} {
+		tool, _, errOut := server.tool(t)
+		tool.exec = func(context.Context, *corev1.Pod, []string, remotecommand.StreamOptions) error { return test.err }
+		if tool.run(t.Context(), "pod", test.pod); strings.Contains(errOut.String(), "did not answer") != test.noted {
+			t.Errorf("%s, %v: %q", test.pod, test.err, errOut)
 		}
 	}
 }

@@ -4,13 +4,16 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/view"
 )
 
@@ -34,6 +37,7 @@ type Network struct {
 	Requests    []string        `json:"-"`                    // extended resources that containers of the pod request, if the device is unknown
 	Mounts      []string        `json:"-"`                    // directories of the node that the pod mounts itself
 	Waits       bool            `json:"-"`                    // the pod has a node, and no network-status yet
+	recorded    string          // representor's name at ADD, if the node has another now
 }
 
 // Holders returns the attachments that have a device. The name is a PCI address with or without domain, a vDPA
@@ -42,7 +46,7 @@ func Holders(list []Network, device string) []Network {
 	is := view.Named(device)
 	return slices.DeleteFunc(slices.Clone(list), func(a Network) bool {
 		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address, ip) })
-		return !ips && !is(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.MAC)...)
+		return !ips && !is(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.recorded, a.MAC)...)
 	})
 }
 
@@ -62,15 +66,20 @@ func NotAsked(list []Network, answered string) (nodes []string) {
 // A Record is an attachment as devinfoctl list -o json prints it on a node.
 type Record struct {
 	Network
-	State string `json:"state"`
-	Why   string `json:"why"` // more about the state, or why ADD found no device
+	State string    `json:"state"`
+	Since time.Time `json:"since"`
+	Why   string    `json:"why"` // more about the state, or why ADD found no device
 }
 
 // Fill adds what a node has on record: to attachments without a device in the API the device and the problem, and to all what
-// containers do not get of it, and a state that is not as after ADD.
+// containers do not get of it, and a state that is not as after ADD. A former sandbox of the pod may be on record too.
 func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Record{}
+	former := func(r Record) int { return slices.Index([]string{"Deleting", "Undeleted", "Stale"}, r.State) + 1 }
+	slices.SortStableFunc(records, func(a, b Record) int { // the pod's present sandbox last
+		return cmp.Or(min(former(b), 1)-min(former(a), 1), a.Since.Compare(b.Since))
+	})
 	for _, r := range records {
 		by[key{r.Namespace, r.Pod, r.Interface}] = r
 	}
@@ -78,13 +87,16 @@ func Fill(list []Network, node string, records []Record) {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
 		if there && a.Node == node && r.Representor != "" && a.Device.Device == r.Device.Device {
-			a.Representor = r.Representor // programs may have renamed it since ADD
+			a.recorded, a.Representor = a.Representor, r.Representor // programs may have renamed it since ADD
 		}
 		switch {
 		case !there || a.Node != node:
 			continue
 		case a.Deviceless():
 			a.Device, a.DeviceInfo, a.Problem = r.Device, r.DeviceInfo, r.Why
+			if info, err := devinfo.Parse(r.DeviceInfo); err == nil {
+				a.recorded = view.Of(info).Representor
+			}
 			a.FromNode = r.Device.Device != "" || r.Why != ""
 		case a.Problem == "" && r.Why != "" && r.State != "Ok":
 			a.Problem = Problem("state", "node", node, "state", r.State, "why", r.Why)
