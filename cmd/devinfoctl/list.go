@@ -39,7 +39,7 @@ and only for networks that cni-dra-driver attaches:
   Deleting       DEL runs, or has failed and will be retried
   Undeleted      DEL, or restoring the device, has failed too often; the pod can be deleted
 
-Exits with 3 if the state of a listed attachment is Unknown.
+Exits with 3 if the state of a listed attachment is Unknown, or what is withheld of its device.
 
 If the pod is unknown, POD shows the container. An attachment is not in the journal if it has no
 device-info file, no delegates and no leases. "(shared)" marks a device that the attachment holds
@@ -70,16 +70,17 @@ func listCommand(t *tool) *cobra.Command {
 			if err = cmp.Or(err, leasedErr); err == nil && len(args) > 0 {
 				list, err = h.Choose(append(list, leased...), args[0])
 			}
-			if err == nil && t.output != "table" {
-				err = h.Withhold(list)
-			}
 			if err != nil {
 				return err
 			}
-			return t.list(h, slices.DeleteFunc(list, func(a node.Attachment) bool {
+			list = slices.DeleteFunc(list, func(a node.Attachment) bool {
 				of, _, _ := strings.Cut(a.Pod, "/")
 				return namespace != "" && namespace != of || undeleted && a.State != check.Undeleted
-			}))
+			})
+			if t.output != "table" {
+				err = h.Withhold(list)
+			}
+			return cmp.Or(t.list(h, list), err)
 		}),
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "only the pods of this `namespace`")

@@ -205,6 +205,25 @@ func TestListTellsWhichSocketsAreWithheld(t *testing.T) {
 	}
 }
 
+// A device whose policy cannot be read does not hide the others, and does not matter where it is not listed.
+func TestUnreadableDeviceIsListed(t *testing.T) {
+	n := newNode(t)
+	for namespace, device := range map[string]string{"lab": "0000:03:00.5", "shop": "0000:03:00.3"} {
+		n.put(journal.Entry{Key: container(namespace), Netns: aliveNetns, Complete: true, File: namespace, Args: "K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=web",
+			Info:   fmt.Appendf(nil, `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "%s"}}`, device),
+			Device: journal.Identity{Type: "pci", ID: device}})
+	}
+	n.must(os.Mkdir(filepath.Join(n.Sysfs, "bus/pci/devices/0000:03:00.5/sriov_numvfs"), 0o755)) // a read fails
+	for args, want := range map[string]struct {
+		exit, listed int
+	}{"list -o json": {clierr.Blind, 2}, "list -o json -n lab": {clierr.Blind, 1}, "list -o json -n shop": {0, 1}, "list": {0, 0}} {
+		o := ctl(append([]string{"--node-config", n.file}, strings.Fields(args)...)...)
+		if o.exit != want.exit || strings.Count(o.stdout, `"containerID"`) != want.listed || strings.Contains(o.stdout, "sriov_numvfs") != (want.listed > 0 && want.exit != 0) {
+			t.Errorf("%s: %+v", args, o)
+		}
+	}
+}
+
 // columns replaces the spaces between the columns of a table.
 func columns(table string) string { return regexp.MustCompile(" {2,}").ReplaceAllString(table, "|") }
 

@@ -87,14 +87,16 @@ func (n *Node) FileThere(path string) bool {
 // it may be named by an altname.
 func (n *Node) Choose(list []Attachment, name string) ([]Attachment, error) {
 	names := []string{name}
-	if i, err := n.Finder.Interfaces.Interface("", name); err == nil {
+	i, err := n.Finder.Interfaces.Interface("", name)
+	if err == nil {
 		names = append(names, i.Name)
 		if !i.Borrows() && i.Parent != "" {
 			names = append(names, i.Parent)
 		}
 	}
 	isDevice := func(a Attachment, _ string) bool {
-		return slices.ContainsFunc(names, func(name string) bool { return byDevice(a, name) })
+		former := err != nil && view.Named(name)(factsOf(a.DeviceInfo).Representor) // no interface has the name that ADD recorded
+		return former || slices.ContainsFunc(names, func(name string) bool { return byDevice(a, name) })
 	}
 	for _, has := range []func(a Attachment, name string) bool{byPod, byNetwork, byContainer, isDevice} {
 		others := func(a Attachment) bool { return !has(a, name) }

@@ -33,7 +33,9 @@ func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 		attachment("shop/web", "blue", "c0ffee", "net1"), attachment("shop/web", "red", "c0ffee", "net2"),
 		attachment("test/web", "blue", "c0de", "net1"), attachment("shop/blue", "red", "beef", "net1"),
 		attachment("", "red", "web", "net1"), {Claim: "shop/vf"},
+		attachment("lab/ovs", "sriov", "fade", "net1"),
 	}
+	list[len(list)-1].Facts = node.Facts{Representor: "tap5", DeviceInfo: []byte(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.5", "representor-device": "pf0vf5"}}`)}
 	n := node.Node{Options: node.Options{Finder: &discovery.Finder{Interfaces: &counting{}}}}
 	for name, want := range map[string][]string{
 		"shop/web":         {"blue/c0ffee/net1", "red/c0ffee/net2"},
@@ -46,6 +48,8 @@ func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 		"web":              {"blue/c0ffee/net1", "red/c0ffee/net2", "blue/c0de/net1"},
 		"c0":               {"blue/c0ffee/net1", "red/c0ffee/net2", "blue/c0de/net1"},
 		"blue/c0ffee/net1": {"blue/c0ffee/net1"},
+		"tap5":             {"sriov/fade/net1"}, // the present name
+		"pf0vf5":           {"sriov/fade/net1"}, // the name at ADD
 		"red/c0f/net1":     nil,
 		"":                 nil,
 		"shop/web/net2/x":  nil,

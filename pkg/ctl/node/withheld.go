@@ -19,8 +19,9 @@ import (
 )
 
 // Withhold sets what the containers of the pods do not get of each attachment's device, by the rules that ADD, devinfo-agent
-// and cni-dra-driver follow when they give device nodes and sockets.
-func (n *Node) Withhold(list []Attachment) error {
+// and cni-dra-driver follow when they give device nodes and sockets. It returns the first read error, and each attachment has
+// its own.
+func (n *Node) Withhold(list []Attachment) (failed error) {
 	for i := range list {
 		a := &list[i]
 		info, err := devinfo.Parse(a.DeviceInfo)
@@ -28,10 +29,11 @@ func (n *Node) Withhold(list []Attachment) error {
 			continue
 		}
 		if a.Withheld, err = n.withheld(a, info); err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("device nodes of %s: %w", a, err)
+			a.Withheld = []view.Withheld{{Device: "device nodes", Why: "unknown: " + n.text(err.Error()), Remedy: "correct what the error names"}}
+			failed = cmp.Or(failed, fmt.Errorf("device nodes of %s: %w", a, err))
 		}
 	}
-	return nil
+	return failed
 }
 
 // withheld judges device nodes by the policy only, because this process may see another /dev than the agent does, and sockets
