@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
@@ -72,7 +73,7 @@ func clearCommand() *cobra.Command {
 		Use: "clear CLAIM-UID...", Short: "drop the records of attachments whose DEL was given up", Long: clearAbout,
 		Args: commandline.Many("CLAIM-UID"),
 		RunE: func(cmd *cobra.Command, uids []string) error {
-			dir := state.NodeDir()
+			dir := state.NodeDir(config.DefaultNode().StateDir)
 			if pluginsDir != "" {
 				dir = filepath.Join(pluginsDir, driver, "state")
 			}

@@ -25,6 +25,7 @@ import (
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -167,6 +168,11 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		offered.Labels = dra.ReadLabels(client, o.nodeName)
 	}
 	own, held := o.own(node, sys, bootID)
+	if held != nil {
+		if err := errors.Join(held.EnsureDir(), state.Announce(filepath.Join("/", o.hostRoot, node.StateDir), o.stateDir())); err != nil {
+			return nil, err
+		}
+	}
 	kernel := link.NewKernel(sys.Files())
 	return dra.New(claim.Options{
 		Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},

@@ -75,7 +75,7 @@ func (t *tool) machine() (*host, error) {
 		Settings:  settings,
 		Sys:       sys,
 		Finder:    &discovery.Finder{Interfaces: kernel, Eswitches: kernel},
-		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir()),
+		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir(settings.StateDir)),
 		BootID:    bootID,
 		NetnsGone: link.NetnsGone,
 	})}

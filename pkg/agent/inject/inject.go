@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"devinfo-cni.io/pkg/core/config"
@@ -123,6 +124,8 @@ type Plugin struct {
 	stage   stage
 	waiting *nri.Budget
 
+	abandoned atomic.Int32 // decisions that were too late and still run
+
 	staging sync.Mutex // held from reading the journal until the copies are written
 
 	mu    sync.Mutex
@@ -141,7 +144,7 @@ func New(c Config) *Plugin {
 		c.NetnsGone = link.NetnsGone
 	}
 	return &Plugin{
-		Config: c, waiting: nri.NewBudget(hold, holdShare, func(took time.Duration) { c.Metrics.Waited(took) }), stage: stage{root: filepath.Clean(c.StageDir), label: c.Label},
+		Config: c, waiting: nri.NewBudget(hold, holdShare, hold/2, func(took time.Duration) { c.Metrics.Waited(took) }), stage: stage{root: filepath.Clean(c.StageDir), label: c.Label},
 		ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
 	}
 }

@@ -119,10 +119,14 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	go func() { decided <- p.decide(pod, c) }()
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
 	defer cancel()
+	free := work
+	if p.abandoned.Load() > 0 {
+		free = workBesideHang
+	}
 	select {
 	case v := <-decided:
 		return v
-	case <-time.After(work):
+	case <-time.After(free):
 	case <-ctx.Done():
 	}
 	waiting, end := p.waiting.Begin(ctx)
@@ -132,16 +136,23 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 		return v
 	case <-waiting.Done():
 	}
+	p.abandoned.Add(1)
+	go func() {
+		<-decided
+		p.abandoned.Add(-1)
+	}()
 	stopped := errors.Is(ctx.Err(), context.Canceled) // the agent has no time left to find out
 	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"), hasNetworks(pod) || stopped || p.MissingInfo == Reject)
 }
 
 // A decision normally takes a few milliseconds, and on a busy node up to 80, which must not be cut off. What exceeds work is
-// a wait for the node, with which all pods of the node wait; together these waits take at most a second in any ten.
+// a wait for the node, with which all pods of the node wait; together these waits take at most a second in any ten. While
+// an earlier decision hangs, others have less time, so that a node that hangs does not take 100 ms for each container.
 const (
-	work      = 100 * time.Millisecond
-	hold      = 500 * time.Millisecond
-	holdShare = 0.05
+	work           = 100 * time.Millisecond
+	workBesideHang = 20 * time.Millisecond
+	hold           = 500 * time.Millisecond
+	holdShare      = 0.05
 
 	// A runtime disconnects a plugin that misses the deadline, and creates the container without it.
 	margin = 300 * time.Millisecond

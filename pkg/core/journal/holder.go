@@ -258,7 +258,7 @@ func (l lease) lockedBySRIOV(by holderLinks, j *Journal) (*Holder, error) {
 		return nil, nil
 	}
 	netns, err := sriovLock(os.DirFS(j.SRIOVLocks), address)
-	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) && !surely(state.Holds(j.ClaimDir, j.bootID, netns)) {
+	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) && !surely(state.Holds(j.ClaimDir(), j.bootID, netns)) {
 		return nil, err
 	}
 	return &Holder{Netns: netns, Mode: Exclusive}, nil

@@ -37,7 +37,7 @@ type Journal struct {
 	SRIOVLocks string
 	// NetnsGone reports whether a network namespace no longer exists; an error means unknown.
 	NetnsGone func(path string) (bool, error)
-	ClaimDir  string // directory of cni-dra-driver's records
+	ClaimDir  func() string // directory of cni-dra-driver's records, or "" for none
 	// Show reads records that other users can change. It is for programs that only show them.
 	Show bool
 
@@ -64,7 +64,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
-		NetnsGone: link.NetnsGone, ClaimDir: state.NodeDir(), bootID: bootID, dir: filepath.Clean(stateDir), owner: &owner{dir: stateDir},
+		NetnsGone: link.NetnsGone, ClaimDir: func() string { return state.NodeDir(stateDir) }, bootID: bootID, dir: filepath.Clean(stateDir), owner: &owner{dir: stateDir},
 		entries: records{in(entriesDir)}, claims: records{in(claimsDir)}, leases: links{in("leases")},
 	}
 }

@@ -257,10 +257,11 @@ func TestAttachmentByClaimIsGoneWhenTheDriverHasNoDelToRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j, dir := open(t)
 			j.NetnsGone = func(path string) (bool, error) { return true, nil }
-			j.ClaimDir, j.SRIOVLocks = filepath.Join(t.TempDir(), "plugins/driver/state"), filepath.Join(dir, "sriov")
-			must(t, os.MkdirAll(filepath.Dir(filepath.Dir(j.ClaimDir)), 0o700))
+			j.SRIOVLocks = filepath.Join(dir, "sriov")
+			claims := filepath.Join(t.TempDir(), "plugins/driver/state")
+			must(t, os.MkdirAll(filepath.Dir(filepath.Dir(claims)), 0o700), j.EnsureDir(), state.Announce(dir, "/elsewhere"), state.Announce(dir, claims))
 			for file, text := range test.records {
-				difftest.Write(t, filepath.Join(j.ClaimDir, file), text, 0o600)
+				difftest.Write(t, filepath.Join(claims, file), text, 0o600)
 			}
 			by := &journal.Entry{Key: key1, Netns: netns, Args: pod.ClaimArg + "=net", Leases: has("pci-vf", journal.Exclusive)}
 			record(t, j, by)
@@ -276,7 +277,7 @@ func TestAttachmentByClaimIsGoneWhenTheDriverHasNoDelToRun(t *testing.T) {
 			why, err = j.Stale(&plain)
 			difftest.Same(t, fmt.Sprintf("gone without a claim: %q, %v", why, err), why != "" && err == nil, true)
 
-			j.ClaimDir = filepath.Join(t.TempDir(), "unmounted/driver/state")
+			must(t, state.Announce(dir, filepath.Join(t.TempDir(), "unmounted/driver/state")))
 			_, err = j.Stale(by)
 			difftest.Is(t, err, journal.ErrDelPending)
 		})

@@ -11,6 +11,7 @@ import (
 type Budget struct {
 	burst  time.Duration
 	share  float64
+	least  time.Duration
 	waited func(time.Duration)
 
 	mu   sync.Mutex
@@ -19,10 +20,11 @@ type Budget struct {
 }
 
 // NewBudget returns a budget of burst, which fills again by share of the passing time. With 0.5 s and 0.05, handlers wait
-// for at most 1 s in any 10 s, and in the long run for 50 ms in each second. waited is called with the time that a handler
-// has waited.
-func NewBudget(burst time.Duration, share float64, waited func(time.Duration)) *Budget {
-	return &Budget{burst: burst, share: share, waited: waited, left: burst, at: time.Now()}
+// for at most 1 s in any 10 s, and in the long run for 50 ms in each second. While less than least is left, nobody waits,
+// so that the budget is not spent in pieces that are too short for anybody. waited is called with the time that a handler has
+// waited.
+func NewBudget(burst time.Duration, share float64, least time.Duration, waited func(time.Duration)) *Budget {
+	return &Budget{burst: burst, share: share, least: least, waited: waited, left: burst, at: time.Now()}
 }
 
 // Begin returns a context for all that a handler waits for. It ends when the budget is used up. Call end when the
@@ -32,6 +34,9 @@ func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
 	b.mu.Lock()
 	b.fill(began)
 	grant := max(b.left, 0)
+	if grant < b.least {
+		grant = 0
+	}
 	b.left -= grant // another handler must not get it too
 	b.mu.Unlock()
 	ctx, cancel := context.WithDeadline(ctx, began.Add(grant))

@@ -12,7 +12,7 @@ import (
 func TestHandlersShareOneBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waited time.Duration
-		b := nri.NewBudget(500*time.Millisecond, 0.05, func(d time.Duration) { waited += d })
+		b := nri.NewBudget(500*time.Millisecond, 0.05, 0, func(d time.Duration) { waited += d })
 		use := func(most time.Duration) (used time.Duration) {
 			began := time.Now()
 			ctx, end := b.Begin(t.Context())
@@ -41,5 +41,13 @@ func TestHandlersShareOneBudget(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		difftest.Same(t, "the budget has a limit", use(time.Hour), 500*time.Millisecond)
+
+		b = nri.NewBudget(500*time.Millisecond, 0.05, 250*time.Millisecond, func(time.Duration) {})
+		for n := range 100 {
+			if used := use(time.Hour); used != 0 && used < 250*time.Millisecond {
+				t.Errorf("wait %d of %v is too short for anybody", n, used)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
 	})
 }

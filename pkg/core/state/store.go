@@ -23,13 +23,32 @@ const (
 	setAside = ".corrupt"
 	lockFile = "lock"
 
+	driverLink = "driver" // symbolic link in the journal
+
 	DefaultDir  = "/var/lib/kubelet/plugins/cni.dra.networking.x-k8s.io/state" // see [NodeDir]
 	DirVariable = "DEVINFO_DRA_STATE_DIR"                                      // environment variable that overrides DefaultDir
 )
 
-// NodeDir returns the state directory of cni-dra-driver on this node. The environment variable is for nodes whose
-// kubelet uses non-default directories.
-func NodeDir() string { return cmp.Or(os.Getenv(DirVariable), DefaultDir) }
+// NodeDir returns the state directory of cni-dra-driver on this node: of the environment variable, else of the driver that
+// has last used the journal in stateDir (see [Announce]), else DefaultDir. The kubelet's directory may be elsewhere.
+func NodeDir(stateDir string) string {
+	last, _ := os.Readlink(filepath.Join(stateDir, driverLink)) // fails before the first driver
+	return cmp.Or(os.Getenv(DirVariable), last, DefaultDir)
+}
+
+// Announce tells readers of the journal in stateDir, which exists, that the driver's state is in dir.
+func Announce(stateDir, dir string) error {
+	path := filepath.Join(stateDir, driverLink)
+	if last, _ := os.Readlink(path); last == dir {
+		return nil
+	}
+	next := path + ".new"
+	_ = os.Remove(next) // a killed driver may have left it
+	if err := os.Symlink(dir, next); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
 
 func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
 

@@ -50,9 +50,12 @@ func Open(h Options) *Node {
 	h.Finder.Sys = h.Sys
 	n := &Node{Options: h}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
-	n.journal.NetnsGone, n.journal.ClaimDir, n.journal.Show = h.NetnsGone, "", true
-	if h.Root == "" || n.FileThere(h.ClaimDir) {
-		n.journal.ClaimDir = n.Path(h.ClaimDir)
+	n.journal.NetnsGone, n.journal.Show = h.NetnsGone, true
+	n.journal.ClaimDir = func() string {
+		if h.Root != "" && !n.FileThere(h.ClaimDir) {
+			return ""
+		}
+		return n.Path(h.ClaimDir)
 	}
 	n.checker = check.Checker{Finder: h.Finder, Dir: n.dir, Journal: n.journal}
 	return n

@@ -142,7 +142,7 @@ func New(o Options) (*Engine, error) {
 	o.Devices.Metrics, o.Devices.Log, o.Devices.Reached = o.Metrics, o.Log, o.Reached
 	e := &Engine{Options: o, Node: devices.New(o.Devices, t), table: t}
 	e.metrics = newMetrics(o.Metrics, e.Census)
-	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, func(t time.Duration) { e.metrics.held.Add(t.Seconds()) })
+	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, 0, func(t time.Duration) { e.metrics.held.Add(t.Seconds()) })
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
 	e.reports = &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)}
 	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}

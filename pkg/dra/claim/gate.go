@@ -47,7 +47,7 @@ func (g *gate) open(c *claim, indexes []int) error {
 		at := &c.record.Attachments[n]
 		file := g.File(c.record, at)
 		spec, as, err := g.specOf(c, at)
-		isThere := err == nil && g.adopt(c, file, spec, as)
+		isThere := err == nil && g.adopt(c, at, file, spec, as)
 		if err == nil && !isThere && !at.Bare() { // Prepare returned the complete metadata of a bare device
 			if err := g.writeMetadata(c, at.Request); err != nil {
 				return err
@@ -108,14 +108,18 @@ func (g *gate) specOf(c *claim, at *state.Attachment) (*specs.Spec, written, err
 }
 
 // adopt reports whether the spec is on disk already, because an earlier process wrote it. Nothing is written again then,
-// so that the pod sees no new metadata.
-func (g *gate) adopt(c *claim, file string, spec *specs.Spec, as written) bool {
+// so that the pod sees no new metadata. Of a device without a network the spec may have more than is known now: the device
+// cannot be read at the moment, or Multus has moved its interface into the pod.
+func (g *gate) adopt(c *claim, at *state.Attachment, file string, spec *specs.Spec, as written) bool {
 	g.table.do(func() { as.rdma = g.table.rdmaVariable(c.pod) })
 	network.SetRDMA(spec, as.rdma)
 	as.text = cdispec.Encode(spec)
 	g.writing.Lock()
 	defer g.writing.Unlock()
 	now, err := g.Specs.Read(file)
+	if _, ours := g.written[file]; err == nil && !ours && at.Bare() && network.Covers(now, spec) {
+		as.text = now
+	}
 	if err != nil || !bytes.Equal(now, as.text) {
 		return false
 	}

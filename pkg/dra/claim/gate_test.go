@@ -8,13 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/dra/dratest"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -118,6 +121,27 @@ func TestChangedSpecIsWrittenAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// After a restart of the driver a running claim keeps what its containers were given, though its device cannot be read in that
+// moment, or its interface is in the pod.
+func TestSpecStaysIfDeviceCannotBeReadAfterRestart(t *testing.T) {
+	inBubbles(t, func(t *testing.T, r *dratest.Rig, of variant) {
+		r.Start()
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, of.parameters))
+		sb := sandboxOf(r, of, "s1", "pod")
+		difftest.Must(t, r.RunPod(sb))
+		dratest.WaitIdle()
+		before := difftest.Read(t, filepath.Join(r.Options.CDIDir, cdispec.FileName(dratest.Driver+"/claim", of.gate)))
+		r.Stop()
+		finder, sys := r.Options.Devices.Finder, sysfs.New(fstest.MapFS{})
+		r.Options.Devices.Finder = &discovery.Finder{Sys: sys, Interfaces: finder.Interfaces, Eswitches: finder.Eswitches}
+		r.Start()
+		r.ListSandboxes(sb)
+		time.Sleep(2 * time.Minute)
+		dratest.WaitIdle()
+		difftest.Same(t, "the spec", difftest.Read(t, filepath.Join(r.Options.CDIDir, cdispec.FileName(dratest.Driver+"/claim", of.gate))), before)
+	})
 }
 
 // expectRDMA checks that each gate sets the variable to want; "" = not set.

@@ -2,10 +2,13 @@ package network
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -89,6 +92,20 @@ func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*sp
 	g.addHook(record, at, spec)
 	spec.Version, err = specs.MinimumRequiredVersion(spec)
 	return spec, err
+}
+
+// Covers reports whether the text of a spec gives the same containers as spec at least its variables and device nodes.
+func Covers(text []byte, spec *specs.Spec) bool {
+	var old specs.Spec
+	if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
+		return false
+	}
+	has, wants := old.Devices[0].ContainerEdits, spec.Devices[0].ContainerEdits
+	lacksVariable := func(v string) bool { return !slices.Contains(has.Env, v) }
+	lacksNode := func(d *specs.DeviceNode) bool {
+		return !slices.ContainsFunc(has.DeviceNodes, func(o *specs.DeviceNode) bool { return reflect.DeepEqual(o, d) })
+	}
+	return reflect.DeepEqual(has.Hooks, wants.Hooks) && !slices.ContainsFunc(wants.Env, lacksVariable) && !slices.ContainsFunc(wants.DeviceNodes, lacksNode)
 }
 
 // addHook adds a hook that fails containers for which the gate was not opened, such as those of another pod, or of the
