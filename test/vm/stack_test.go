@@ -38,101 +38,114 @@ func in(t *testing.T, netns *os.File, f func() error) {
 	must(t, linktest.InNetns(fmt.Sprint("/proc/self/fd/", netns.Fd()), f))
 }
 
+// vf is a VF that the driver resets.
+type vf struct {
+	address, ifName, pf string
+	number              int
+}
+
+// onVFs runs a test on a VF of igb and on one of virtio, and puts both back.
+func onVFs(t *testing.T, test func(t *testing.T, vf vf)) {
+	needs(t, "igb", "vpvdpa")
+	t.Cleanup(func() { vfsBack(t) })
+	for _, vf := range []vf{{"0000:41:10.0", "enp65s0v0", "enp65s0", 0}, {"0000:02:00.2", "enp2s0v1", "enp2s0", 1}} {
+		t.Run(vf.address, func(t *testing.T) { test(t, vf) })
+	}
+}
+
+// taken returns the shapes that the kernel takes on a veth. Trying the others on a VF would take minutes.
+func taken(t *testing.T) (list []stacktest.Shape) {
+	in(t, netnsFile(t), func() error {
+		lower := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "lower"}, PeerName: "peer"}
+		must(t, netlink.LinkAdd(lower))
+		for _, shape := range stacktest.Shapes() {
+			if shape.Put(lower) {
+				list = append(list, shape)
+			}
+			if spy, err := netlink.LinkByName("spy"); err == nil {
+				must(t, netlink.LinkDel(spy))
+			}
+		}
+		return nil
+	})
+	return list
+}
+
 // A pod stacks each kind of interface that the kernel takes on its VF, and leaves it in a namespace that lives longer. A
 // reset ends all of them, whatever keeps the namespace, and the next pod has its frames.
 func TestResetEndsWhatPodStacked(t *testing.T) {
-	needs(t, "igb", "vpvdpa")
-	t.Cleanup(func() { vfsBack(t) })
-	for _, test := range []struct {
-		address, ifName, pf string
-		vf                  int
-	}{
-		{"0000:41:10.0", "enp65s0v0", "enp65s0", 0},
-		{"0000:02:00.2", "enp2s0v1", "enp2s0", 1},
-	} {
-		t.Run(test.address, func(t *testing.T) {
-			node, was, undo := kept(t, test.address, test.ifName, test.pf, test.vf)
-			of := was
-			of.Reset = restore.Auto
-			var survived, done []string
-			for _, shape := range stacktest.Shapes() {
-				if slices.Contains(done, shape.Kind) { // a reset takes a second here
-					continue
-				}
-				pod, spies := netnsFile(t), netnsFile(t)
-				if !podStacks(t, shape, test.ifName, pod, spies) {
-					_, err := node.Restore(was)
-					must(t, err)
-					continue
-				}
-				done = append(done, shape.Kind)
-				spied := false
-				in(t, spies, func() error {
-					_, err := netlink.LinkByName("spy")
-					spied = err == nil
-					return nil
-				})
-				if spied {
-					survived = append(survived, shape.Kind)
-				}
-				began := time.Now()
-				did, err := node.Restore(of)
-				if !slices.Contains(did, restore.Reset) {
-					t.Fatalf("%s: did %q, %v", shape.Kind, did, err)
-				}
-				t.Logf("%s: reset in %v: %q, %v", shape.Kind, time.Since(began).Round(time.Millisecond), did, err)
-				in(t, spies, func() error {
-					if l, err := netlink.LinkByName("spy"); err == nil && spied {
-						t.Errorf("%s: it is still there, on %d", shape.Kind, l.Attrs().ParentIndex)
-					}
-					return nil
-				})
-				undo()
-				l, err := netlink.LinkByName(test.ifName)
+	onVFs(t, func(t *testing.T, vf vf) {
+		node, was, undo := kept(t, vf.address, vf.ifName, vf.pf, vf.number)
+		of := was
+		of.Reset = restore.Auto
+		var survived, done []string
+		for _, shape := range taken(t) {
+			if slices.Contains(done, shape.Kind) { // a reset takes a second here
+				continue
+			}
+			pod, spies := netnsFile(t), netnsFile(t)
+			if !podStacks(t, shape, vf.ifName, pod, spies) {
+				_, err := node.Restore(was)
 				must(t, err)
-				if r, err := stack.Receives(l.Attrs().Index); err != nil || r != (stack.Receivers{}) {
-					t.Errorf("%s: %+v, %v", shape.Kind, r, err)
+				continue
+			}
+			done = append(done, shape.Kind)
+			spied := false
+			in(t, spies, func() error {
+				_, err := netlink.LinkByName("spy")
+				spied = err == nil
+				return nil
+			})
+			if spied {
+				survived = append(survived, shape.Kind)
+			}
+			began := time.Now()
+			did, err := node.Restore(of)
+			if !slices.Contains(did, restore.Reset) {
+				t.Fatalf("%s: did %q, %v", shape.Kind, did, err)
+			}
+			t.Logf("%s: reset in %v: %q, %v", shape.Kind, time.Since(began).Round(time.Millisecond), did, err)
+			in(t, spies, func() error {
+				if l, err := netlink.LinkByName("spy"); err == nil && spied {
+					t.Errorf("%s: it is still there, on %d", shape.Kind, l.Attrs().ParentIndex)
 				}
-			}
-			if !slices.Contains(survived, "macvlan") {
-				t.Error("no macvlan survived the move, so nothing was tested")
-			}
-			t.Logf("these survived the move to the host: %q", slices.Compact(survived))
-			nextPodReceives(t, test.pf, test.ifName)
+				return nil
+			})
 			undo()
-		})
-	}
+			l, err := netlink.LinkByName(vf.ifName)
+			must(t, err)
+			if r, err := stack.Receives(l.Attrs().Index); err != nil || r != (stack.Receivers{}) {
+				t.Errorf("%s: %+v, %v", shape.Kind, r, err)
+			}
+		}
+		if !slices.Contains(survived, "macvlan") {
+			t.Error("no macvlan survived the move, so nothing was tested")
+		}
+		t.Logf("these survived the move to the host: %q", slices.Compact(survived))
+		nextPodReceives(t, vf.pf, vf.ifName)
+		undo()
+	})
 }
 
 // udev and NetworkManager rename the new interface of a reset, set it up, give it an altname and hold it open, at any moment.
 // What nobody can set, as shown by a setting that no kernel has, ends with the former interface.
 func TestResetCopesWithOthers(t *testing.T) {
-	needs(t, "igb", "vpvdpa")
-	t.Cleanup(func() { vfsBack(t) })
-	for _, test := range []struct {
-		address, ifName, pf string
-		vf                  int
-	}{
-		{"0000:41:10.0", "enp65s0v0", "enp65s0", 0},
-		{"0000:02:00.2", "enp2s0v1", "enp2s0", 1},
-	} {
-		t.Run(test.address, func(t *testing.T) {
-			node, was, undo := kept(t, test.address, test.ifName, test.pf, test.vf)
-			of := was
-			of.Reset, of.Settings = restore.Auto, maps.Clone(was.Settings)
-			of.Settings["rtnetlink-9999"] = "07"
-			for range 5 {
-				meddled := meddles(t)
-				did, err := node.Restore(of)
-				t.Logf("did %q, %v", did, err)
-				if !slices.Contains(did, restore.Reset) || err == nil {
-					t.Errorf("did %q: %v", did, err)
-				}
-				meddled()
-				undo()
+	onVFs(t, func(t *testing.T, vf vf) {
+		node, was, undo := kept(t, vf.address, vf.ifName, vf.pf, vf.number)
+		of := was
+		of.Reset, of.Settings = restore.Auto, maps.Clone(was.Settings)
+		of.Settings["rtnetlink-9999"] = "07"
+		for range 5 {
+			meddled := meddles(t)
+			did, err := node.Restore(of)
+			t.Logf("did %q, %v", did, err)
+			if !slices.Contains(did, restore.Reset) || err == nil {
+				t.Errorf("did %q: %v", did, err)
 			}
-		})
-	}
+			meddled()
+			undo()
+		}
+	})
 }
 
 // meddles changes each interface that the kernel makes. The function that it returns ends that, and fails if there was none.
