@@ -230,7 +230,7 @@ func (j *Journal) Stale(e *Entry) (why string, err error) {
 	gone, err := j.NetnsGone(e.Netns)
 	if gone && err == nil && e.ByClaim() {
 		var held bool
-		if held, err = state.Holds(j.ClaimDir(), j.bootID, e.Netns); held || errors.Is(err, state.ErrNotVisible) {
+		if held, err = j.driver.Holds(j.ClaimDir(), j.bootID, e.Netns); held || errors.Is(err, state.ErrNotVisible) {
 			err = fmt.Errorf("network namespace %s: %w", e.Netns, ErrDelPending)
 		}
 	}

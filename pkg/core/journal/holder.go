@@ -12,7 +12,6 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/core/state"
 )
 
 // Holder is the attachment or claim that has a lease, or the network namespace that sriov-cni has allocated
@@ -258,7 +257,7 @@ func (l lease) lockedBySRIOV(by holderLinks, j *Journal) (*Holder, error) {
 		return nil, nil
 	}
 	netns, err := sriovLock(os.DirFS(j.SRIOVLocks), address)
-	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) && !surely(state.Holds(j.ClaimDir(), j.bootID, netns)) {
+	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) && !surely(j.driver.Holds(j.ClaimDir(), j.bootID, netns)) {
 		return nil, err
 	}
 	return &Holder{Netns: netns, Mode: Exclusive}, nil

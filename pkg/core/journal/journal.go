@@ -47,6 +47,7 @@ type Journal struct {
 	claims  records
 	leases  links
 	owner   *owner
+	driver  *state.Netns
 }
 
 // records is the directory of the records of all attachments, or of all claims.
@@ -64,7 +65,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
-		NetnsGone: link.NetnsGone, ClaimDir: func() string { return state.NodeDir(stateDir) }, bootID: bootID, dir: filepath.Clean(stateDir), owner: &owner{dir: stateDir},
+		NetnsGone: link.NetnsGone, ClaimDir: func() string { return state.NodeDir(stateDir) }, bootID: bootID, dir: filepath.Clean(stateDir), owner: &owner{dir: stateDir}, driver: new(state.Netns),
 		entries: records{in(entriesDir)}, claims: records{in(claimsDir)}, leases: links{in("leases")},
 	}
 }
