@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // Holder is the attachment or claim that has a lease, or the network namespace that sriov-cni has allocated
@@ -257,8 +258,14 @@ func (l lease) lockedBySRIOV(by holderLinks, j *Journal) (*Holder, error) {
 		return nil, nil
 	}
 	netns, err := sriovLock(os.DirFS(j.SRIOVLocks), address)
-	if err != nil || netns == "" || netns == by.netns || surely(j.NetnsGone(netns)) && !surely(j.driver.Holds(j.ClaimDir(), j.bootID, netns)) {
+	if err != nil || netns == "" || netns == by.netns {
 		return nil, err
+	}
+	if surely(j.NetnsGone(netns)) {
+		held, err := j.driver.Holds(j.ClaimDir(), j.bootID, netns)
+		if !held && (err == nil || errors.Is(err, state.ErrNotVisible)) { // a node without a kubelet has no driver
+			return nil, nil
+		}
 	}
 	return &Holder{Netns: netns, Mode: Exclusive}, nil
 }
