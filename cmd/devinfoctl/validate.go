@@ -43,9 +43,9 @@ container runtime refuse the network.
 Without --kind, validate derives the kind of each document: from the kind of a Kubernetes object;
 cni-config from type or plugins with cniVersion or name; device-info from type with version;
 settings from one of their keys, also if it is misspelt, or from the file name node.json or
-default.json. It counts documents without anything to check by kind: networks without devinfo,
-claims of other drivers, pods whose networks are not in the files, and other kinds. Unless no
-directory of --cni-path exists on this machine, it also looks for the plugins there.
+default.json. It names what has nothing to check: networks without devinfo, claims of other
+drivers, and pods whose networks are not in the files; it counts other kinds. Unless no directory
+of --cni-path exists on this machine, it also looks for the plugins there.
 
 Exits with 1 if there is an error, or with --strict a warning.`
 
@@ -167,17 +167,22 @@ func finder(cniPath string) func(plugin string) error {
 	}
 }
 
-// validationTable prints the findings, then what was not checked by reason and kind, and a sum.
+// validationTable prints the findings, how many documents are of other kinds, and a sum.
 func validationTable(w io.Writer, docs []validate.Document) {
-	var errs, warnings, valid int
-	skipped := map[string][]validate.Document{} // by reason
+	var errs, warnings, valid, left int
+	others := map[string]int{} // number of documents that validate does not support, by kind
 	for _, d := range docs {
 		n := d.Errors()
 		switch {
 		case len(d.Findings) > 0:
 			fmt.Fprintf(w, "%s: %s: %s, %s\n", named(d), cmp.Or(string(d.Kind), "unreadable"), doctor.Count(n, "error"), doctor.Count(len(d.Findings)-n, "warning"))
+		case d.Skipped == validate.NoKind:
+			kind, _, _ := strings.Cut(d.Name, " ")
+			others[cmp.Or(kind, "other")]++
+			left++
 		case d.Skipped != "":
-			skipped[d.Skipped] = append(skipped[d.Skipped], d)
+			fmt.Fprintf(w, "%s: not checked: %s\n", named(d), d.Skipped)
+			left++
 		default:
 			valid++
 			fmt.Fprintf(w, "%s: %s: valid\n", named(d), d.Kind)
@@ -187,10 +192,12 @@ func validationTable(w io.Writer, docs []validate.Document) {
 			printFinding(w, f)
 		}
 	}
-	left := 0
-	for _, why := range slices.Sorted(maps.Keys(skipped)) {
-		left += len(skipped[why])
-		fmt.Fprintf(w, "%s: not checked: %s\n", kinds(skipped[why]), why)
+	var list []string
+	for _, kind := range slices.Sorted(maps.Keys(others)) {
+		list = append(list, fmt.Sprintf("%d %s", others[kind], kind))
+	}
+	if len(list) > 0 {
+		fmt.Fprintf(w, "%s: not checked: %s\n", printable(strings.Join(list, ", ")), validate.NoKind)
 	}
 	switch {
 	case len(docs) == 0:
@@ -203,23 +210,6 @@ func validationTable(w io.Writer, docs []validate.Document) {
 // named returns the file of a document, and the object if it has a name.
 func named(d validate.Document) string {
 	return printable(strings.TrimSuffix(d.File+": "+d.Name, ": "))
-}
-
-// kinds returns the number of documents of each kind, or the name of the only document.
-func kinds(docs []validate.Document) string {
-	if len(docs) == 1 {
-		return named(docs[0])
-	}
-	number := map[string]int{}
-	for _, d := range docs {
-		kind, _, _ := strings.Cut(d.Name, " ")
-		number[cmp.Or(kind, string(d.Kind), "other")]++
-	}
-	var list []string
-	for _, kind := range slices.Sorted(maps.Keys(number)) {
-		list = append(list, fmt.Sprintf("%d %s", number[kind], kind))
-	}
-	return printable(strings.Join(list, ", "))
 }
 
 func printFinding(w io.Writer, f validate.Finding) {

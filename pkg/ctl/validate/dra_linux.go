@@ -54,8 +54,9 @@ func (c Checker) parameters(d *Document) {
 		APIVersion string
 		Kind       json.RawMessage
 	}
-	_ = json.Unmarshal(d.data, &object)                                                                    // other values have no kind
-	if object.APIVersion == "resource.k8s.io/v1alpha3" || object.APIVersion == "resource.k8s.io/v1beta1" { // their requests have other keys
+	_ = json.Unmarshal(d.data, &object) // other values have no kind
+	former := object.APIVersion == "resource.k8s.io/v1alpha3" || object.APIVersion == "resource.k8s.io/v1beta1"
+	if former && text(object.Kind) != deviceClass { // requests have other keys
 		d.Skipped = "it is of " + object.APIVersion + "; convert it to resource.k8s.io/v1"
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 )
@@ -67,15 +66,10 @@ func ResourceOf(definition []byte) string {
 	return nad.Metadata.Annotations[resourceAnnotation]
 }
 
-// A resource is what a network gets its devices of, and the container of a pod requests.
-type resource struct {
-	name      string // "" = the network has none
-	anyDomain bool   // of an object of the SR-IOV network operator, which adds the domain that it was configured with
-}
-
-// resourcesIn returns the resources of the networks among documents.
-func resourcesIn(docs []Document) map[NetworkName]resource {
-	resources := map[NetworkName]resource{}
+// resourcesIn returns the resource of each network among documents, whose device a container of the pod must request; "" = none,
+// or the network is made by the SR-IOV network operator, which also adds the requests.
+func resourcesIn(docs []Document) map[NetworkName]string {
+	resources := map[NetworkName]string{}
 	for _, d := range docs {
 		var object struct {
 			Kind     string
@@ -85,10 +79,9 @@ func resourcesIn(docs []Document) map[NetworkName]resource {
 		_ = json.Unmarshal(d.data, &object) // other values have no kind
 		switch {
 		case object.Kind == definition:
-			resources[object.Metadata] = resource{name: ResourceOf(d.data)}
+			resources[object.Metadata] = ResourceOf(d.data)
 		case makers[object.Kind] != "" && object.Spec.ResourceName != "":
-			name := NetworkName{cmp.Or(object.Spec.NetworkNamespace, object.Metadata.Namespace), object.Metadata.Name}
-			resources[name] = resource{"openshift.io/" + object.Spec.ResourceName, true}
+			resources[NetworkName{cmp.Or(object.Spec.NetworkNamespace, object.Metadata.Namespace), object.Metadata.Name}] = ""
 		}
 	}
 	return resources
@@ -107,13 +100,9 @@ type container struct {
 	Resources struct{ Requests, Limits map[string]any }
 }
 
-func (t *template) requests(r resource) bool {
-	is := func(name string) bool {
-		return name == r.name || r.anyDomain && name[strings.Index(name, "/")+1:] == path.Base(r.name)
-	}
+func (t *template) requests(resource string) bool {
 	return slices.ContainsFunc(slices.Concat(t.Spec.Containers, t.Spec.InitContainers), func(c container) bool {
-		of := c.Resources
-		return slices.ContainsFunc(slices.Concat(slices.Collect(maps.Keys(of.Requests)), slices.Collect(maps.Keys(of.Limits))), is)
+		return c.Resources.Requests[resource] != nil || c.Resources.Limits[resource] != nil
 	})
 }
 
@@ -123,12 +112,12 @@ var templates = map[string][]string{
 	"ReplicaSet": {"spec", "template"}, "Job": {"spec", "template"}, "CronJob": {"spec", "jobTemplate", "spec", "template"},
 }
 
-// noNetwork is the reason for skipping a pod that asks for none of the networks.
+// noNetwork is the reason for skipping a pod that asks for other networks.
 const noNetwork = "it names no network that is among the documents"
 
 // checkWorkload checks that a container of a pod requests the resources of the pod's networks that are among the documents.
-// It reports whether the document is a pod or a workload.
-func checkWorkload(d *Document, resources map[NetworkName]resource) bool {
+// It reports whether the document is a pod or a workload that names networks.
+func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 	var object struct {
 		Kind     string
 		Metadata struct{ Namespace string }
@@ -148,15 +137,18 @@ func checkWorkload(d *Document, resources map[NetworkName]resource) bool {
 	if json.Unmarshal(raw, &pod) != nil {
 		return false
 	}
-	d.Skipped = noNetwork
 	asked := pod.Metadata.Annotations[networksAnnotation]
+	if asked == "" {
+		return false
+	}
+	d.Skipped = noNetwork
 	for _, name := range Networks(asked, object.Metadata.Namespace) {
 		resource, found := resources[name]
 		if found {
 			d.Kind, d.Skipped = CNIConfig, ""
 		}
-		if resource.name != "" && !pod.requests(resource) {
-			d.warn(strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked), "%s, unless a webhook adds them", NotRequested(name, resource.name))
+		if resource != "" && !pod.requests(resource) {
+			d.warn(strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked), "%s, unless a webhook adds them", NotRequested(name, resource))
 		}
 	}
 	return true
