@@ -125,7 +125,10 @@ func stat(path string) (s unix.Statx_t, ok bool) {
 }
 
 func isNet(path string) (bool, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if errors.Is(err, unix.ENXIO) { // a socket: since stat the number has become another file's
+		return false, nil
+	}
 	if err != nil {
 		return false, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
