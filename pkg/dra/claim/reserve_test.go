@@ -32,7 +32,7 @@ import (
 func TestInterfaceNameStaysUniqueWhenClaimChangesPod(t *testing.T) {
 	for name, then := range map[string]func(r *dratest.Rig, shared *resourceapi.ResourceClaim){
 		"at the start of a sandbox":    func(*dratest.Rig, *resourceapi.ResourceClaim) {},
-		"in the sweep":                 func(*dratest.Rig, *resourceapi.ResourceClaim) { time.Sleep(5 * time.Minute) },
+		"in the sweep":                 func(*dratest.Rig, *resourceapi.ResourceClaim) { time.Sleep(330 * time.Second) }, // half a minute after the fifth
 		"when the kubelet restarts":    func(r *dratest.Rig, shared *resourceapi.ResourceClaim) { r.Prepare(shared) },
 		"after a restart of the agent": func(r *dratest.Rig, _ *resourceapi.ResourceClaim) { startSynchronized(r); dratest.WaitIdle() },
 	} {
