@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,7 +136,8 @@ type call struct {
 // patience ends calls that get no answer.
 const patience = 100 * time.Millisecond
 
-// try lets each call fail in each way. It must say so, and give nothing, or what it gives without a fault.
+// try lets each call fail in each way. It must say so, and give nothing, or what it gives without a fault. A call that gives
+// nothing must say so, and not that the object is gone.
 func (c call) try(t *testing.T, d *door) {
 	t.Helper()
 	d.set(-1, false) // forget what has passed
@@ -144,8 +146,9 @@ func (c call) try(t *testing.T, d *door) {
 	d.eachFault(d.set(-1, false), func(what string) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if got, err := c.ask(ctx); err == nil && !reflect.DeepEqual(got, want) {
-			t.Errorf("%s, %s: %v", c.name, what, got)
+		got, err := c.ask(ctx)
+		if err == nil && (want == nil || !reflect.DeepEqual(got, want)) || errors.Is(err, status.ErrGone) {
+			t.Errorf("%s, %s: %v, %v", c.name, what, got, err)
 		}
 	})
 	got, err := c.ask(t.Context())
@@ -186,12 +189,12 @@ func refuse(code int) func(http.ResponseWriter) {
 
 func TestAPIServerThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 	t.Parallel()
-	var answer func(http.ResponseWriter)
+	var answer atomic.Pointer[func(http.ResponseWriter)] // a handler may outlive the call
 	socket := filepath.Join(t.TempDir(), "api")
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if answer != nil {
-			answer(w)
+		if wrong := answer.Load(); wrong != nil {
+			(*wrong)(w)
 			return
 		}
 		_, _ = io.WriteString(w, answers[r.URL.Path])
@@ -221,12 +224,12 @@ func TestAPIServerThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 	} {
 		c.try(t, d)
 		for name, wrong := range wrong {
-			answer = wrong
+			answer.Store(&wrong)
 			got, err := c.ask(t.Context())
 			if err == nil && c.name != "status" || errors.Is(err, status.ErrGone) {
 				t.Errorf("%s, %s: %v, %v", c.name, name, got, err)
 			}
-			answer = nil
+			answer.Store(nil)
 		}
 	}
 }
@@ -234,7 +237,7 @@ func TestAPIServerThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 // kubelet is a server of pod resources.
 type kubelet struct {
 	podresourcesapi.UnimplementedPodResourcesListerServer
-	code codes.Code // of each answer
+	code atomic.Uint32 // of each answer, which may be later than the call
 }
 
 func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
@@ -244,12 +247,12 @@ func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest
 			Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{fmt.Sprintf("0000:03:00.%d", n)}}},
 		}}})
 	}
-	return &podresourcesapi.ListPodResourcesResponse{PodResources: pods}, grpcstatus.Error(k.code, "made up")
+	return &podresourcesapi.ListPodResourcesResponse{PodResources: pods}, grpcstatus.Error(codes.Code(k.code.Load()), "made up")
 }
 
 func (k *kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
 	devices := []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.2"}}}
-	return &podresourcesapi.AllocatableResourcesResponse{Devices: devices}, grpcstatus.Error(k.code, "made up")
+	return &podresourcesapi.AllocatableResourcesResponse{Devices: devices}, grpcstatus.Error(codes.Code(k.code.Load()), "made up")
 }
 
 func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
@@ -282,11 +285,11 @@ func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 		c.try(t, d)
 		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 			ctx, cancel := context.WithTimeout(t.Context(), patience) // the client repeats some requests
-			k.code = code
+			k.code.Store(uint32(code))
 			if got, err := c.ask(ctx); err == nil {
 				t.Errorf("%s, %s: %v", c.name, code, got)
 			}
-			k.code = codes.OK
+			k.code.Store(uint32(codes.OK))
 			cancel()
 		}
 	}
