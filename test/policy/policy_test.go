@@ -1,5 +1,6 @@
 // Package policy_test compares the three programs that give devices to containers: the agent by NRI, the driver for a
-// claim, and the plugin by the key cdi of a network. They follow the same node settings.
+// claim, and the plugin by the key cdi of a network. They follow the same node settings, and devinfoctl list says what they
+// withhold.
 package policy_test
 
 import (
@@ -136,6 +137,7 @@ type node struct {
 	settings  config.Node
 	dir, root string // of its records, and of the host with the device nodes
 	log       *slog.Logger
+	refused   *refusals // in the log
 }
 
 // byPlugin runs ADD, and returns what its CDI spec gives. ok is false if it writes none, because a device has no driver.
@@ -207,19 +209,19 @@ func (unmeasured) Disagrees(inject.Disagreement)                         {}
 func (unmeasured) Staged(int)                                            {}
 func (unmeasured) Waited(time.Duration)                                  {}
 
-// byDriver returns what the CDI spec of a claim for the device gives.
-func (n node) byDriver(t *testing.T) given {
+// byDriver returns what the CDI spec of a claim for the device gives, and the record of the claim.
+func (n node) byDriver(t *testing.T) (given, *state.Claim) {
 	own := devices.New(devices.Options{
 		Driver: "cni.dra.networking.x-k8s.io", StateDir: n.dir, BootID: "boot", Finder: n.finder, Log: n.log,
 		Granter: &grant.Granter{Sys: n.finder.Sys, Nodes: grant.NodesBelow(n.root), Settings: n.settings},
 	}, nil)
 	gate := network.Gate{Kind: "example.com/test", Specs: store.Open(n.dir + "/gates"), Hook: "/hook", Node: own, Log: n.log, Unexposed: func(string, string) error { return nil }}
 	published := resourceapi.Device{Name: n.device.Name, Attributes: n.device.Attributes}
-	record := &state.Claim{UID: "u1"}
+	record := &state.Claim{UID: "u1", Namespace: "ns", Name: "c"}
 	record.Attachments = []state.Attachment{{Request: "r", Device: n.device.Name, IfName: "net1", List: json.RawMessage("{}"), Phase: state.Added,
 		NodeDevice: &state.NodeDevice{Ref: n.device.Ref, Published: devices.Encoded(published)}}}
 	at := &record.Attachments[0]
-	at.Netns = netns
+	at.Sandbox, at.Netns, at.BootID, at.Network = container, netns, "boot", "net-b"
 	if n.device.Kind == hostdev.SF || n.id() == "" { // described only if the network has the plugin devinfo
 		at.Info = []byte(difftest.Read(t, n.settings.DeviceInfoDir+"/net-a-c1_net1"))
 	} else if info := own.Describe(at); info != nil {
@@ -228,7 +230,7 @@ func (n node) byDriver(t *testing.T) given {
 	spec, err := gate.Spec(record, at, false)
 	difftest.Must(t, err)
 	network.SetRDMA(spec, network.RDMAVariable(record.Attachments))
-	return bySpec(spec)
+	return bySpec(spec), record
 }
 
 // devDir returns the root of a host that has every device node.
@@ -278,9 +280,16 @@ func (p place) compare(t *testing.T, root string, seen map[int]int) {
 		settings := config.DefaultNode()
 		settings.DeviceInfoDir, settings.StateDir, settings.CDIDir = dir+"/infos", dir+"/state", dir+"/cdi"
 		settings.AllowedDevices, settings.InjectDeviceNodes = allowed, true
-		on := node{p, settings, dir, root, slog.New(slog.DiscardHandler)}
+		refused := &refusals{Handler: slog.DiscardHandler}
+		on := node{p, settings, dir, root, slog.New(refused), refused}
 		plugin, ok := on.byPlugin(t)
-		agent, driver := on.byAgent(t), on.byDriver(t)
+		refused.taken()
+		agent := on.byAgent(t)
+		byAgent := refused.taken()
+		driver, record := on.byDriver(t)
+		network, claim := on.byList(t, record)
+		difftest.Same(t, fmt.Sprintf("%v, allowedDevices %q: withheld from the network", p, allowed), network, byAgent)
+		difftest.Same(t, fmt.Sprintf("%v, allowedDevices %q: withheld from the claim", p, allowed), claim, refused.taken())
 		if !ok {
 			if seen[-1]++; len(agent.Nodes)+len(driver.Nodes) > 0 {
 				t.Errorf("%v: without a spec of the plugin: %+v, %+v", p, agent, driver)

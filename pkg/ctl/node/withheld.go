@@ -11,6 +11,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/pod"
@@ -42,6 +43,9 @@ func (n *Node) withheld(a *Attachment, info *devinfo.Info) (list []view.Withheld
 	g := grant.Granter{Sys: n.Sys, Settings: n.Settings, Nodes: func(name string) (cdispec.DeviceNode, error) { return cdispec.DeviceNode{Path: name}, nil }}
 	if at, ok := a.Place(); ok && !a.node.Shared() {
 		g.Claimed = at.Name
+		if at.Bus != "net" {
+			g.DeviceIDs = []config.NamedID{{Key: "device", ID: at.Name}}
+		}
 	}
 	if e := a.entry; e != nil && !e.ByClaim() {
 		args, _ := pod.ParseArgs(e.Args) // ADD has skipped the same pairs
