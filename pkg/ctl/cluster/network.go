@@ -108,11 +108,20 @@ func Fill(list []Network, node string, records []Record) {
 		}
 		mounts := func(w view.Withheld) bool {
 			return slices.ContainsFunc(a.Mounts, func(dir string) bool {
-				return w.Mounts != "" && strings.HasPrefix(w.Mounts+"/", strings.TrimSuffix(dir, "/")+"/")
+				return w.Mounts != "" && strings.HasPrefix(below(w.Mounts), below(dir))
 			})
 		}
 		a.Withheld = slices.DeleteFunc(r.Withheld, mounts)
 	}
+}
+
+// below returns the prefix of the paths below a directory of a node, where /var/run is /run.
+func below(dir string) string {
+	dir = strings.TrimSuffix(dir, "/") + "/"
+	if rest, is := strings.CutPrefix(dir, "/var/run/"); is {
+		return "/run/" + rest
+	}
+	return dir
 }
 
 // Deviceless reports whether a node may know a device that the API does not contain: the pod is on a node, and the
