@@ -97,8 +97,9 @@ func (t *tool) validate(args []string, checker validate.Checker, kind validate.K
 			d.Findings[n].Warning = d.Findings[n].Warning && !strict
 		}
 	}
-	docs = slices.DeleteFunc(docs, func(d validate.Document) bool { return !checked[d.File] })
-	if len(docs) == 0 && !many {
+	if many {
+		docs = slices.DeleteFunc(docs, func(d validate.Document) bool { return !checked[d.File] })
+	} else if len(docs) < 2 && !checked[files[0]] {
 		return clierr.Misuse("name its format by --kind; rules of cni-dra-driver are for cni-dra-driver inventory --config", "%s: %s", files[0], validate.NoKind)
 	}
 	if checker.Find == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Kind == validate.CNIConfig }) {
