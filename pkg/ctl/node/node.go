@@ -98,8 +98,7 @@ func (n *Node) Choose(list []Attachment, name string) ([]Attachment, error) {
 		}
 	}
 	isDevice := func(a Attachment, _ string) bool {
-		former := err != nil && view.Named(name)(factsOf(a.DeviceInfo).Representor) // no interface has the name that ADD recorded
-		return former || slices.ContainsFunc(names, func(name string) bool { return byDevice(a, name) })
+		return slices.ContainsFunc(names, func(name string) bool { return byDevice(a, name) }) || n.represented(a, names, err == nil)
 	}
 	for _, has := range []func(a Attachment, name string) bool{byPod, byNetwork, byContainer, isDevice} {
 		others := func(a Attachment) bool { return !has(a, name) }
@@ -138,5 +137,18 @@ func byContainer(a Attachment, name string) bool {
 // byDevice matches a device that the attachment has, shares or names: see [view.Named]. A PF's address also matches its
 // VFs.
 func byDevice(a Attachment, name string) bool {
-	return view.Named(name)(slices.Concat(a.Has, a.Shares, strings.Split(a.RDMA, ","), []string{a.Device, a.PCI, a.PF, a.Representor})...)
+	return view.Named(name)(slices.Concat(a.Has, a.Shares, strings.Split(a.RDMA, ","), []string{a.Device, a.PCI, a.PF})...)
+}
+
+// represented matches the representor of an attachment's device, by its present name or by that at ADD. If an interface has
+// one of the names now, it must be the representor, because programs rename them.
+func (n *Node) represented(a Attachment, names []string, there bool) bool {
+	is := func(name string) bool { return view.Named(name)(a.Representor, factsOf(a.DeviceInfo).Representor) }
+	if !slices.ContainsFunc(names, is) || !there {
+		return slices.ContainsFunc(names, is)
+	}
+	device, err := n.Finder.Find(discovery.Target{DeviceIDs: []config.NamedID{{Key: "device", ID: a.Device}}, SubfunctionParent: true})
+	return err != nil || slices.ContainsFunc(device.Facts, func(f discovery.Fact) bool {
+		return strings.HasSuffix(f.Key, ".representor-device") && slices.Contains(names, f.Value)
+	})
 }
