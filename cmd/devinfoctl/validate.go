@@ -76,7 +76,7 @@ func validateCommand(t *tool) *cobra.Command {
 
 func (t *tool) validate(args []string, checker validate.Checker, kind validate.Kind, strict bool) error {
 	const remedyToRead = "name a file that can be read, or - for standard input"
-	files, many, err := filesIn(args)
+	files, err := filesIn(args)
 	if err != nil {
 		return clierr.For(err, remedyToRead)
 	}
@@ -90,16 +90,14 @@ func (t *tool) validate(args []string, checker validate.Checker, kind validate.K
 	}
 	checker.Find = finder(t.pluginDirs())
 	checker.Check(docs, kind)
-	checked := map[string]bool{} // files with a document of a known kind
+	strange := len(docs) > 0
 	for _, d := range docs {
-		checked[d.File] = checked[d.File] || d.Skipped != validate.NoKind
+		strange = strange && d.Skipped == validate.NoKind && d.Name == ""
 		for n := range d.Findings {
 			d.Findings[n].Warning = d.Findings[n].Warning && !strict
 		}
 	}
-	if many {
-		docs = slices.DeleteFunc(docs, func(d validate.Document) bool { return !checked[d.File] })
-	} else if len(docs) < 2 && !checked[files[0]] {
+	if strange && slices.Equal(files, args) && len(files) == 1 { // somebody has named the wrong file
 		return clierr.Misuse("name its format by --kind; rules of cni-dra-driver are for cni-dra-driver inventory --config", "%s: %s", files[0], validate.NoKind)
 	}
 	if checker.Find == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Kind == validate.CNIConfig }) {
@@ -114,16 +112,14 @@ func (t *tool) validate(args []string, checker validate.Checker, kind validate.K
 	return err
 }
 
-// filesIn returns the files that the arguments name. many is true if they may include files of other kinds.
-func filesIn(args []string) (files []string, many bool, err error) {
-	many = len(args) > 1
+// filesIn returns the files that the arguments name, or that are in the directories.
+func filesIn(args []string) (files []string, err error) {
 	for _, arg := range args {
 		stat, err := os.Stat(arg)
 		if arg == "-" || err != nil || !stat.IsDir() { // the read returns the error
 			files = append(files, arg)
 			continue
 		}
-		many = true
 		err = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
 			if _, noChart := os.Stat(filepath.Join(path, "../Chart.yaml")); err == nil && e.IsDir() && e.Name() == "templates" && noChart == nil {
 				return fs.SkipDir // templates of a Helm chart are not YAML
@@ -134,10 +130,10 @@ func filesIn(args []string) (files []string, many bool, err error) {
 			return err
 		})
 		if err != nil {
-			return nil, many, err
+			return nil, err
 		}
 	}
-	return files, many, nil
+	return files, nil
 }
 
 func (t *tool) read(name string) ([]byte, error) {
