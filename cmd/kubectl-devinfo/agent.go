@@ -121,7 +121,11 @@ func (t *tool) onNode(ctx context.Context, node string, args []string, out, errO
 	if pod.Labels[nameLabel] == driverName {
 		command = append(command, "--host-root", "/host")
 	}
-	return t.exec(ctx, pod, append(command, args...), remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
+	err = t.exec(ctx, pod, append(command, args...), remotecommand.StreamOptions{Stdout: out, Stderr: errOut})
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("pod %[1]s/%[2]s took more than %[3]v: kubectl -n %[1]s logs %[2]s may show why", pod.Namespace, pod.Name, patience)
+	}
+	return err
 }
 
 // execute runs a command in an agent's pod. It uses WebSockets, or SPDY if the API server or a proxy refuses
@@ -192,8 +196,8 @@ func (t *tool) agentOn(ctx context.Context, node string) (found *corev1.Pod, dow
 var errNoAgent = errors.New("no pod of " + agentName + " or " + driverName + " runs")
 
 const (
-	patience = 15 * time.Second // timeout of a query to a node
-	shown    = 5                // number of names in a note
+	patience = 5 * time.Second // for the answer of a node; the API's is shown without it
+	shown    = 5               // number of names in a note
 )
 
 // ask adds devices that are not in the API, and with t.withRecords what the node has on record of the others. It runs
@@ -206,10 +210,9 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, node string) {
 	}
 	deviceless := of((*cluster.Network).Deviceless)
 	if deviceless || t.withRecords && of(func(a *cluster.Network) bool { return a.Device.Device != "" }) {
-		records, err := t.recordsOf(ctx, node)
+		err := t.fill(ctx, list, node)
 		switch {
 		case err == nil:
-			cluster.Fill(list, node, records)
 			answered = node
 		case deviceless:
 			t.silent = true
@@ -220,14 +223,21 @@ func (t *tool) ask(ctx context.Context, list []cluster.Network, node string) {
 		}
 	}
 	if unknown := cluster.NotAsked(list, answered); len(unknown) > 0 && !t.silent {
-		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; pod NAME or holder DEVICE --node NODE queries one", clierr.Few(unknown, shown))
+		t.note("the devices shown as ? are not in the API, and these nodes were not queried: %s; kubectl devinfo pod NAME, or holder DEVICE --node NODE, queries one", clierr.Few(unknown, shown))
 	}
 }
 
-func (t *tool) recordsOf(ctx context.Context, node string) ([]cluster.Record, error) {
-	var list struct{ Attachments []cluster.Record }
-	err := t.answerOf(ctx, node, &list, "list")
-	return list.Attachments, err
+// fill adds what a node has on record, once.
+func (t *tool) fill(ctx context.Context, list []cluster.Network, node string) error {
+	if t.filled {
+		return nil
+	}
+	var records struct{ Attachments []cluster.Record }
+	err := t.answerOf(ctx, node, &records, "list")
+	if t.filled = err == nil; t.filled {
+		cluster.Fill(list, node, records.Attachments)
+	}
+	return err
 }
 
 // answerOf decodes what devinfoctl prints on a node. It notes an answer that devinfoctl calls incomplete.
@@ -255,36 +265,34 @@ func (t *tool) answerOf(ctx context.Context, node string, into any, command ...s
 }
 
 // byInterface returns the attachments with the device of an interface of the node, which may be named by an altname, or with a
-// representor that was renamed.
-func (t *tool) byInterface(ctx context.Context, list []cluster.Network, name string) []cluster.Network {
-	var found struct {
+// representor, which may have another name than in the API, where found have it. If nobody has the name now, it may be that at ADD.
+func (t *tool) byInterface(ctx context.Context, list, found []cluster.Network, name string) []cluster.Network {
+	var its struct {
 		Device     string
 		DeviceInfo json.RawMessage
+		Shared     bool
 	}
 	if t.silent || strings.ContainsAny(name, ":/") { // an address or a socket
-		return nil
+		return found
 	}
-	records, err := t.recordsOf(ctx, t.node)
+	err := t.fill(ctx, list, t.node)
 	if err == nil {
-		cluster.Fill(list, t.node, records) // has the present names of representors
 		if is := cluster.Holders(list, name); len(is) > 0 {
 			return is
 		}
-		err = t.answerOf(ctx, t.node, &found, "inspect", name)
+		err = t.answerOf(ctx, t.node, &its, "inspect", name)
 	}
-	if err != nil {
-		if !strings.Contains(err.Error(), view.NoDevice) {
-			t.note("node %s: cannot look for %s: %v", t.node, name, err)
-			t.partial = true
-		}
-		return nil
+	switch {
+	case err != nil && strings.Contains(err.Error(), view.NoDevice):
+		return cluster.Former(list, name)
+	case err != nil:
+		t.note("node %s: cannot look for %s: %v", t.node, name, err)
+		return found
 	}
-	if is := cluster.Holders(list, found.Device); len(is) > 0 {
-		return is
+	if info, err := devinfo.Parse(its.DeviceInfo); err == nil {
+		its.Device = view.Of(info).Device
 	}
-	info, err := devinfo.Parse(found.DeviceInfo)
-	if err != nil {
-		return nil
-	}
-	return cluster.Holders(list, view.Of(info).Device)
+	return slices.DeleteFunc(cluster.Holders(list, its.Device), func(a cluster.Network) bool {
+		return its.Shared && a.Device.Device != its.Device // a representor, for example, has its PF, and does not stand for the VFs
+	})
 }

@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -130,6 +134,35 @@ func TestFailedLookIsNotNobody(t *testing.T) {
 	}
 }
 
+// A name at ADD does not count if the node has another interface of this name. Only the node knows.
+func TestHolderOfRenamedRepresentor(t *testing.T) {
+	server := newAPIServer(t, dpdk(), agent("devinfo-agent", "devinfo", "a"))
+	const pf = `{"device": "eth7", "shared": true, "deviceInfo": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.0"}}}`
+	for name, test := range map[string]struct {
+		now, inspect string // the representor, and the answer for eth7
+		held         bool
+	}{
+		"the same": {"eth7", "", true}, "nobody has the name": {"tap0", "", true}, "another's representor": {"tap0", pf, false},
+		"another device": {"tap0", `{"device": "0000:05:00.0"}`, false},
+	} {
+		tool, stdout, _ := server.tool(t)
+		tool.exec = func(_ context.Context, _ *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
+			answer := fmt.Sprintf(`{"attachments": [{"namespace": "default", "pod": "dpdk-0", "interface": "net1", "device": "0000:03:00.5", "representor": %q}]}`, test.now)
+			if command[1] == "inspect" {
+				if answer = test.inspect; answer == "" {
+					_, _ = io.WriteString(streams.Stderr, "devinfoctl: eth7: no device of that name\n")
+					return exec.CodeExitError{Err: errors.New("exit status 3"), Code: 3}
+				}
+			}
+			_, err := io.WriteString(streams.Stdout, answer)
+			return err
+		}
+		if code := tool.run(t.Context(), "holder", "eth7", "--node", "n1"); (code == 0) != test.held || strings.Contains(stdout.String(), "dpdk-0") != test.held {
+			t.Errorf("%s: exit code %d: %s", name, code, stdout)
+		}
+	}
+}
+
 // Who may not ask the node is told so only if the API does not have everything.
 func TestRefusedNodeIsNotedWhereItIsMissed(t *testing.T) {
 	server := newAPIServer(t, append(waiting(), dpdk(), agent("devinfo-agent", "devinfo", "a"))...)
@@ -144,5 +177,46 @@ func TestRefusedNodeIsNotedWhereItIsMissed(t *testing.T) {
 		if tool.run(t.Context(), "pod", test.pod); strings.Contains(errOut.String(), "did not answer") != test.noted {
 			t.Errorf("%s, %v: %q", test.pod, test.err, errOut)
 		}
+	}
+}
+
+// inMemory passes requests to a server without a connection, so that a test can have a clock of its own.
+type inMemory struct{ http.Handler }
+
+func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	m.ServeHTTP(answer, r)
+	return answer.Result(), nil
+}
+
+// An agent that hangs does not keep what the API knows from being shown.
+func TestNodeThatHangsIsNotedAndTheRestShown(t *testing.T) {
+	server := newAPIServer(t, append(waiting(), dpdk(), agent("devinfo-agent", "devinfo", "a"))...)
+	for args, want := range map[string]struct {
+		code        int
+		shown, note string
+	}{
+		"pod dpdk-0":               {0, "device        0000:03:00.5\n", "note: what node n1 has on record is unknown, because it did not answer: pod devinfo/a took more than 5s: kubectl -n devinfo logs a may show why\n"},
+		"pod bare":                 {3, "network       default/sriov-net\n", "note: the devices shown as ? are unknown, because node n1 did not answer: pod devinfo/a took more than 5s: "},
+		"holder eth7 --node n1":    {3, "dpdk-0", "note: the devices shown as ? are unknown"},
+		"holder eth9 --node n1":    {3, "", "no pod among the queried ones has eth9"},
+		"holder 03:00.5 --node n1": {3, "dpdk-0", "note: the devices shown as ? are unknown"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tool, stdout, errOut := server.tool(t)
+			tool.exec = func(ctx context.Context, _ *corev1.Pod, _ []string, _ remotecommand.StreamOptions) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			tool.config.WrapConfigFn = func(c *rest.Config) *rest.Config {
+				c.Wrap(func(http.RoundTripper) http.RoundTripper { return inMemory{server} })
+				return c
+			}
+			start := time.Now()
+			code := tool.run(t.Context(), strings.Fields(args)...)
+			if took := time.Since(start); took > 6*time.Second || code != want.code || !strings.Contains(stdout.String(), want.shown) || !strings.Contains(errOut.String(), want.note) {
+				t.Errorf("%s: exit code %d after %v: %s%s", args, code, took, stdout, errOut)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -84,11 +85,12 @@ func (t *tool) holder(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	found := cluster.Holders(list, args[0])
-	if len(found) == 0 && t.node != "" {
-		found = t.byInterface(cmd.Context(), list, args[0])
+	other := func(a cluster.Network) bool { return !strings.EqualFold(a.Representor, args[0]) }
+	if t.node != "" && !slices.ContainsFunc(found, other) { // programs rename representors
+		found = t.byInterface(cmd.Context(), list, found, args[0])
 	}
 	if unclear := problems(list); len(unclear) > 0 && t.output == "" {
-		t.note("a network of %s has no known device; kubectl devinfo pod NAME shows the problem", clierr.Few(unclear, shown))
+		t.note("a network of %s has no known device; kubectl devinfo pod %s shows the problem", clierr.Few(unclear, shown), unclear[0])
 	}
 	t.allNamespaces = true // the table needs the column of namespaces
 	switch {
@@ -113,10 +115,10 @@ func (t *tool) none(format string, args ...any) error {
 
 func (t *tool) podCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "pod NAME",
+		Use:   "pod [NAMESPACE/]NAME",
 		Short: "show the attachments of one pod, with their complete device information",
-		Example: "  kubectl devinfo pod dpdk-0 -n shop\n  kubectl devinfo pod dpdk-0 -o jsonpath='{.attachments[0].device}'\n" +
-			"  kubectl devinfo holder 03:00.5 --node n1 -o name | xargs kubectl devinfo pod",
+		Example: "  kubectl devinfo pod shop/dpdk-0\n  kubectl devinfo pod dpdk-0 -o jsonpath='{.attachments[0].device}'\n" +
+			"  kubectl devinfo holder 03:00.5 --node n1 -o name | xargs kubectl devinfo pod -n shop",
 		Args: commandline.Args(1, "NAME"),
 		RunE: t.pod,
 
@@ -132,6 +134,9 @@ func (t *tool) pod(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	name := strings.TrimPrefix(args[0], "pod/")
+	if of, its, qualified := strings.Cut(name, "/"); qualified {
+		namespace, name = of, its
+	}
 	pod, err := t.api.CoreV1().Pods(namespace).Get(cmd.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err

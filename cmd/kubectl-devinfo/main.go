@@ -69,6 +69,7 @@ type tool struct {
 	withRecords    bool   // show what the node has on record also of devices that are in the API
 	partial        bool   // some data could not be read
 	silent         bool   // the node on the command line did not answer
+	filled         bool   // its records are in the list
 
 	exec    func(ctx context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error
 	started bool // the command line is valid

@@ -41,18 +41,19 @@ type Network struct {
 }
 
 // Holders returns the attachments that have a device. The name is a PCI address with or without domain, a vDPA
-// or RDMA device, a representor, a socket, or a MAC or IP address. The address of a PF also finds its VFs. A representor that was
-// renamed is found by its name at ADD too, unless another has that now.
+// or RDMA device, a representor, a socket, or a MAC or IP address. The address of a PF also finds its VFs.
 func Holders(list []Network, device string) []Network {
 	is := view.Named(device)
-	found := slices.DeleteFunc(slices.Clone(list), func(a Network) bool {
+	return slices.DeleteFunc(slices.Clone(list), func(a Network) bool {
 		ips := slices.ContainsFunc(a.IPs, func(ip string) bool { address, _, _ := strings.Cut(ip, "/"); return is(address, ip) })
 		return !ips && !is(append(strings.Split(a.RDMA, ","), a.Device.Device, a.PF, a.PCI, a.Representor, a.MAC)...)
 	})
-	if len(found) == 0 {
-		found = slices.DeleteFunc(slices.Clone(list), func(a Network) bool { return !is(a.recorded) })
-	}
-	return found
+}
+
+// Former returns the attachments whose representor had a name at ADD and has another now, by [Fill].
+func Former(list []Network, representor string) []Network {
+	is := view.Named(representor)
+	return slices.DeleteFunc(slices.Clone(list), func(a Network) bool { return !is(a.recorded) })
 }
 
 // NotAsked marks attachments without a device in the API, except those of the node that answered. It returns the sorted

@@ -115,7 +115,7 @@ func (v *View) NoClaim(name types.NamespacedName) { v.wait(name, "claim-absent")
 func (v *View) wait(name types.NamespacedName, rule string) {
 	for _, at := range v.pods {
 		if v.Waiting && at.namespace == name.Namespace && slices.Contains(at.claims, name.Name) {
-			v.list = append(v.list, Network{Namespace: at.namespace, Pod: at.pod, Node: at.node, Claim: name.Name, Problem: Problem(rule, "claim", name.Name, "why", at.unscheduled)})
+			v.list = append(v.list, Network{Namespace: at.namespace, Pod: at.pod, Node: at.node, Claim: name.Name, Problem: Problem(rule, "claim", name.Name, "why", cmp.Or(at.unscheduled, "kubectl describe resourceclaim "+name.Name+" shows why"))})
 		}
 	}
 }
