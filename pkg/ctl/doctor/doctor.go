@@ -9,7 +9,9 @@ package doctor
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -59,6 +61,7 @@ type Evidence struct {
 	DRA         bool         // cni-dra-driver has a state directory here
 	Asking      build.Info   // build of this program; the plugin should have the same
 	Offer       *state.Offer // nil = cni-dra-driver offers no devices
+	OfferError  error        // why the offer is not known
 	Live        *Live        // nil = a capture without live facts
 }
 
@@ -74,7 +77,7 @@ type VF struct {
 // that well returns.
 type probe struct {
 	name string
-	live string // name of the facts in [Live] that look needs; "" = none
+	live bool // look needs facts in [Live]
 	look func(*Evidence, *findings)
 	well func(*Evidence) string // "" = there was nothing to check
 }
@@ -82,28 +85,33 @@ type probe struct {
 func probes() []probe {
 	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
 	return []probe{
-		{"attachments", "", attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
-		{"leases", "", leases, is("cni-dra-driver has a record of each claim with a lease")},
-		{"holders", "", holders, func(e *Evidence) string { return Count(len(e.VFs), "VF") + ", none with two holders" }},
-		{"allocations", "the allocations of the kubelet", allocations, func(e *Evidence) string {
+		{"attachments", false, attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
+		{"leases", false, leases, is("cni-dra-driver has a record of each claim with a lease")},
+		{"holders", false, holders, func(e *Evidence) string { return Count(len(e.VFs), "VF") + ", none with two holders" }},
+		{"allocations", true, allocations, func(e *Evidence) string {
 			if len(e.Live.Devices) == 0 && !e.Live.Kubelet { // the check "sight" says why
 				return ""
 			}
 			return Count(len(e.Live.Devices), "device") + " given to pods, none missing"
 		}},
-		{"usable", "", usable, func(e *Evidence) string { return Count(len(e.free(e.candidates())), "free device") + ", usable" }},
-		{"leftovers", "", leftovers, is("no free VF differs from those beside it")},
-		{"addresses", "", addresses, is("no two VFs have the same MAC, except in a bond")},
-		{"cards", "", cards, nil},
-		{"plugin", "which plugins are installed", plugin, is("the devinfo plugin is installed, and is of this build")},
-		{"settings", "", nodeSettings, is("the node settings can be used")},
-		{"networks", "the network configurations", networks, func(e *Evidence) string {
+		{"usable", false, usable, func(e *Evidence) string {
+			if e.Live == nil {
+				return ""
+			}
+			return Count(len(e.free(e.candidates())), "free device") + ", usable"
+		}},
+		{"leftovers", true, leftovers, is("no free VF differs from those beside it")},
+		{"addresses", true, addresses, is("no two VFs have the same MAC, except in a bond")},
+		{"cards", false, cards, nil},
+		{"plugin", true, plugin, is("the devinfo plugin is installed, and is of this build")},
+		{"settings", false, nodeSettings, is("the node settings can be used")},
+		{"networks", true, networks, func(e *Evidence) string {
 			return Count(len(e.Live.Networks), "network configuration") + " with devinfo, no problem"
 		}},
-		{"directories", "the directories of CNI and CDI", directories, is("the directories of CNI and CDI exist")},
-		{"runtime", "NRI", runtime, is("the container runtime offers NRI")},
-		{"offer", "", offer, offered},
-		{"sight", "", sight, nil},
+		{"directories", true, directories, is("the directories of CNI and CDI exist")},
+		{"runtime", true, runtime, is("the container runtime offers NRI")},
+		{"offer", false, offer, offered},
+		{"sight", false, sight, nil},
 	}
 }
 
@@ -114,11 +122,10 @@ var levels = []Level{Error, Warning, Unknown, Info, OK}
 func Diagnose(e *Evidence) (all []Finding) {
 	for _, c := range probes() {
 		var list findings
-		if c.live != "" && e.Live == nil {
-			list.unseen(c.live)
-		} else {
-			c.look(e, &list)
+		if c.live && e.Live == nil { // the check "sight" says so
+			continue
 		}
+		c.look(e, &list)
 		if len(list) == 0 && c.well != nil {
 			if text := c.well(e); text != "" {
 				list = append(list, Finding{Level: OK, Text: text})
@@ -149,11 +156,11 @@ func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) 
 	}
 	offer, offerErr := n.Offer()
 	unrecorded, unrecordedErr := n.UnrecordedLeases()
-	if err := cmp.Or(offerErr, unrecordedErr); err != nil {
-		return nil, err
+	if errors.Is(offerErr, fs.ErrPermission) || unrecordedErr != nil {
+		return nil, cmp.Or(unrecordedErr, offerErr)
 	}
 	e := &Evidence{
-		Attachments: list, Unrecorded: unrecorded, Offer: offer,
+		Attachments: list, Unrecorded: unrecorded, Offer: offer, OfferError: offerErr,
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
 	if len(e.Unrecorded) > 0 && !n.SeesDriver() {

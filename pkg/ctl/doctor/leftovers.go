@@ -126,15 +126,11 @@ func usual(list []VF, words func(VF) string, alone bool) (most string) {
 
 // unsettled reports whether the settings of all VFs are unknown, and adds a finding in that case.
 func (e *Evidence) unsettled(list *findings) bool {
-	switch {
-	case len(e.VFs) == 0 || slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known }):
-		return false
-	case e.Live == nil:
-		list.unseen("the settings of VFs")
-	default:
+	unknown := len(e.VFs) > 0 && !slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known })
+	if unknown {
 		list.add("settings-unseen")
 	}
-	return true
+	return unknown
 }
 
 // addresses finds VFs with one MAC. The switch in a NIC forwards a frame by its MAC to one of its VFs (such as esw_add_uc_addr

@@ -1,11 +1,13 @@
 package doctor
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/nic"
 )
@@ -14,7 +16,7 @@ func plugin(e *Evidence, list *findings) {
 	p, there := e.Live.Plugins[validate.Plugin]
 	switch {
 	case !there:
-		list.add("plugin-missing", "dirs", strings.Join(e.Live.PluginDirs, " or "))
+		list.add("plugin-missing", "dirs", cmp.Or(strings.Join(e.Live.PluginDirs, " or "), "any directory of --cni-path"))
 	case p.Problem != "":
 		list.add("plugin-broken", "path", p.Path, "why", p.Problem)
 	case !p.Build.Same(e.Asking):
@@ -133,11 +135,15 @@ func cards(e *Evidence, list *findings) {
 }
 
 func sight(e *Evidence, list *findings) {
+	if e.OfferError != nil {
+		list.add("unread", "why", e.OfferError.Error(), "remedy", node.RenewOffer)
+	}
 	if e.Unseen > 0 {
 		list.add("records-unseen", "number", strconv.Itoa(e.Unseen))
 	}
 	if e.Live == nil {
-		return // the checks report missing live facts
+		list.add("not-captured")
+		return
 	}
 	for _, note := range e.Live.Notes {
 		list.add("unread", "why", note.Text, "remedy", note.Remedy)

@@ -20,7 +20,6 @@ const inDoctor = "doctor-reports-a-problem"
 const (
 	installPlugin = "run devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
 	enableNRI     = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\""
-	oldCapture    = "capture the host with this devinfoctl"
 )
 
 // DriverAway is the text of the rule "driver-away-offer".
@@ -54,7 +53,7 @@ func rulesOfNode() []row {
 		{"differs", "leftovers", Info, "IFLA_VF_INFO of the PF", "{device}: no pod has it, and it has {what}, unlike the free VFs beside it{last}", "unless it is wanted, ip link set {pf} vf {index} {undo}", none},
 		{"settings-unseen", "leftovers", Unknown, "IFLA_VF_INFO of the PFs", "the PFs do not report the settings of their VFs", "run devinfoctl doctor in the host's network namespace", none},
 		{"same-mac", "addresses", Error, "IFLA_VF_INFO of the PFs", "{devices} have the same MAC, {mac}", "give one VF its own MAC: ip link set {pf} vf {index} mac MAC", here("have the same MAC")},
-		{"card", "cards", Info, "PCI IDs and drivers", "{text}", "{remedy}", none},
+		{"card", "cards", Info, "PCI IDs and drivers", "how devinfo was tried on {text}", "{remedy}", none},
 		{"plugin-missing", "plugin", Error, "the directories of CNI plugins", "the devinfo plugin is not in {dirs}", installPlugin, Symptom{Section: "a-pod-stays-in-terminating", Says: "the devinfo plugin is not in"}},
 		{"plugin-broken", "plugin", Error, "VERSION of the plugin", "{path}: the devinfo plugin does not run: {why}", installPlugin, here("the devinfo plugin does not run")},
 		{"plugin-other", "plugin", Warning, "VERSION of the plugin", "{path} is {build}, and this program is {own}", installPlugin + ", so that both have the same version", here("and this program is")},
@@ -80,7 +79,8 @@ func rulesOfNode() []row {
 			"correct the rule and restart cni-dra-driver, unless it is meant for other nodes; devinfoctl topology shows the devices of this node", none},
 		{"records-unseen", "sight", Unknown, "the records of cni-dra-driver", "cni-dra-driver's records of {number} claims with leases are not visible here", "run devinfoctl doctor on the node itself, or in cni-dra-driver's pod", none},
 		{"unread", "sight", Unknown, "what doctor cannot read", "{why}", "{remedy}", none},
-		{"not-captured", "any", Unknown, "the capture", "{what}: not in the capture", oldCapture, none},
+		{"not-captured", "sight", Unknown, "the capture", "not in the capture: allocations of the kubelet, settings of VFs and interfaces, plugins, network configurations, directories and NRI",
+			"capture the host again: devinfoctl capture -o FILE.txtar", none},
 	}
 }
 
@@ -114,6 +114,3 @@ func (f *findings) add(rule string, values ...string) {
 	r := finding.Of(table(), rule, values...)
 	*f = append(*f, Finding{Rule: r.Name, Level: r.Level, Text: r.Text, Remedy: r.Remedy})
 }
-
-// unseen adds a finding for facts that the capture does not contain.
-func (f *findings) unseen(what string) { f.add("not-captured", "what", what) }

@@ -88,15 +88,11 @@ func (e *Evidence) judge() func(d *hostdev.Device) []settings.Fault {
 // and neither does the kernel when it moves the interface back. Without a record of before, an administrator may have
 // wanted it.
 func usable(e *Evidence, list *findings) {
-	unseen := false
 	judge := e.judge()
 	for _, d := range e.free(e.candidates()) {
 		for _, f := range judge(d) {
 			rule := "unusable"
 			switch {
-			case f.Rule == settings.NoInterface && e.Live == nil:
-				unseen = true
-				continue
 			case f.Rule == settings.NoInterface:
 				rule = e.lost(d)
 			case f.Maybe:
@@ -107,13 +103,13 @@ func usable(e *Evidence, list *findings) {
 			}
 		}
 	}
-	if unseen {
-		list.unseen("which devices pods have, and in which network namespaces their interfaces are")
-	}
 }
 
 // lost returns the rule for a free device whose interface is not on the host; "" = nothing tells that no pod has it.
 func (e *Evidence) lost(d *hostdev.Device) string {
+	if e.Live == nil {
+		return ""
+	}
 	elsewhere := slices.ContainsFunc(e.Live.Conditions, func(c settings.Condition) bool { return c.Device == d.At.Name && c.Elsewhere != "" })
 	switch {
 	case elsewhere && e.Live.Kubelet:

@@ -13,6 +13,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
@@ -150,8 +151,14 @@ func (n *Node) DriverAway() bool {
 // rules are invalid, and the driver does not start.
 func (n *Node) Offer() (*state.Offer, error) {
 	o, err := state.ReadOffer(n.Path(n.ClaimDir))
-	return o, n.unread("offered devices", n.ClaimDir, err)
+	if err = n.unread("offered devices", n.ClaimDir, err); err != nil && !errors.Is(err, fs.ErrPermission) {
+		err = clierr.For(err, RenewOffer)
+	}
+	return o, err
 }
+
+// RenewOffer is the remedy for offered devices that cannot be read.
+const RenewOffer = "restart cni-dra-driver, which records them again"
 
 // OfferedDevice is a device that a rule of cni-dra-driver names.
 type OfferedDevice struct {

@@ -75,10 +75,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	}
 	switch {
 	case device.Problem != nil:
-		in.Problem = device.Problem.Error()
-		if errors.As(device.Problem, new(*discovery.UndescribableError)) && s.As == AsAuxiliary {
-			in.Problem = strings.ReplaceAll(in.Problem, `"subfunctionParent": true`, "--subfunction-parent")
-		}
+		in.Problem = strings.ReplaceAll(device.Problem.Error(), `set "subfunctionParent": true`, "give --subfunction-parent")
 	case device.Info == nil:
 		in.Problem = "interface " + s.Name + " is a software interface without a device"
 		i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name)
