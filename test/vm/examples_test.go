@@ -133,14 +133,14 @@ func bridgeOf(name string) string {
 	return strings.TrimSpace(string(bridge))
 }
 
-// The VF belongs to a ConnectX, from the captured host mlx5-legacy, because no emulated card has RDMA. Devinfo and
-// host-local are real. standin replaces sriov-cni and rdma-cni: it moves a dummy with the VF's name, and removes the
-// RDMA device from the captured /sys. The kernel, which is really in exclusive mode, does the same. The device nodes
-// belong to soft RDMA devices with these names.
-func TestExampleRDMAAttachesRDMADevice(t *testing.T) {
+// In shared mode nobody moves the RDMA device.
+func TestExampleRDMALeavesRDMADevice(t *testing.T) {
+	rdmaExample(t, example{name: "rdma"}, true)
+}
+
+// The kernel is really in exclusive mode.
+func TestExampleRDMAExclusiveAttachesRDMADevice(t *testing.T) {
 	needs(t, "rxe")
-	const vf = "0000:3b:00.2"
-	tree := captured(t, "mlx5-legacy", "ens1f0np0", "ens1f0v0")
 	mode := func(mode string) {
 		eventually(t, "RDMA is "+mode, func() bool { // the kernel has ended all other network namespaces
 			return exec.Command("rdma", "system", "set", "netns", mode).Run() == nil
@@ -148,15 +148,25 @@ func TestExampleRDMAAttachesRDMADevice(t *testing.T) {
 	}
 	mode("exclusive")
 	t.Cleanup(func() { mode("shared") })
-	r := example{
-		name: "rdma", host: "ens1f0v0", deviceID: vf, settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`,
-		pool:  poolPCI(vf),
-		info:  `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "rdma-device": "mlx5_2", "pf-pci-address": "0000:3b:00.0"}}`,
-		nodes: []string{"/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"},
-	}.begin(t)
+	rdmaExample(t, example{name: "rdma-exclusive"}, false)
+}
+
+// The VF belongs to a ConnectX, from the captured host mlx5-legacy, because no emulated card has RDMA. Devinfo and
+// host-local are real. standin replaces sriov-cni and rdma-cni: it moves a dummy with the VF's name, and removes the
+// RDMA device from the captured /sys. The device nodes belong to soft RDMA devices with these names.
+func rdmaExample(t *testing.T, e example, stays bool) {
+	t.Helper()
+	needs(t, "rxe")
+	const vf = "0000:3b:00.2"
+	tree := captured(t, "mlx5-legacy", "ens1f0np0", "ens1f0v0")
+	e.host, e.deviceID, e.pool = "ens1f0v0", vf, poolPCI(vf)
+	e.settings = `{"injectDeviceNodes": true, "allowedDevices": ["0000:3b:00.0"], "sysfs": "` + tree + `"}`
+	e.info = `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2", "rdma-device": "mlx5_2", "pf-pci-address": "0000:3b:00.0"}}`
+	e.nodes = []string{"/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"}
+	r := e.begin(t)
 	rdma := tree + "/bus/pci/devices/" + vf + "/infiniband/mlx5_2"
-	if exists(rdma) {
-		t.Error("the RDMA device is still on the host")
+	if exists(rdma) != stays {
+		t.Errorf("the RDMA device is on the host: %t", !stays)
 	}
 	r.end()
 	if !exists(rdma) {
