@@ -98,7 +98,7 @@ func probes() []probe {
 			if e.Live == nil {
 				return ""
 			}
-			return Count(len(e.free(e.candidates())), "free device") + ", usable"
+			return Count(e.usable(), "free device") + ", usable"
 		}},
 		{"leftovers", true, leftovers, is("no free VF differs from those beside it")},
 		{"addresses", true, addresses, is("no two VFs have the same MAC, except in a bond")},

@@ -47,6 +47,16 @@ func (e *Evidence) free(list []*hostdev.Device) (free []*hostdev.Device) {
 	return free
 }
 
+// usable returns how many free devices the next pod can get. It gets what is on a VF without an interface, not the VF.
+func (e *Evidence) usable() (n int) {
+	for _, d := range e.free(e.candidates()) {
+		if !d.LacksInterface() || !slices.ContainsFunc(e.Devices, func(on *hostdev.Device) bool { return on.Parent == d }) {
+			n++
+		}
+	}
+	return n
+}
+
 // Unusable returns why the next pod could not use a device of the node, and nothing if a pod may have it.
 func (e *Evidence) Unusable(name string) (faults []settings.Fault) {
 	judge := e.judge()

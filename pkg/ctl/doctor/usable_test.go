@@ -168,6 +168,11 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
+		for _, f := range doctor.Diagnose(e) { // the VF is only what the vDPA device needs
+			if f.Check == "usable" && f.Level == doctor.OK && f.Text != "1 free device, usable" {
+				t.Errorf("%s: %q", name, f.Text)
+			}
+		}
 	}
 }
 
