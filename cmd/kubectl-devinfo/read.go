@@ -183,7 +183,7 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 	missing := network.resource != "" && !slices.Contains(a.Requests, network.resource)
 	switch {
 	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
-		a.Problem = cluster.Problem("not-requested", "text", validate.NotRequested(name, network.resource))
+		a.Problem = validate.NotRequested(name, network.resource)
 	case a.Waits && network.absent: // that of a pod that has started was deleted since
 		a.Problem = cluster.Problem("no-network", "network", at)
 	case a.Waits:

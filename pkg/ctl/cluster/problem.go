@@ -1,10 +1,6 @@
 package cluster
 
-import (
-	"strings"
-
-	"devinfo-cni.io/pkg/ctl/finding"
-)
+import "devinfo-cni.io/pkg/ctl/finding"
 
 // Rules returns the table of the problems that kubectl devinfo shows.
 func Rules() (all []finding.Rule) {
@@ -17,7 +13,6 @@ func Rules() (all []finding.Rule) {
 		{"bad-status", "list", finding.Error, "network-status", "annotation {annotation}: {error}", "recreate the pod, so that Multus writes it again", at(noInfo)},
 		{"bad-info", "list", finding.Error, "network-status", "device-info: {error}", "correct or update the plugin of the network that wrote it", at(noInfo)},
 		{"no-network", "pod", finding.Error, "the pod's networks", "network {network} does not exist", "create this NetworkAttachmentDefinition, or correct the annotation", at(creating)},
-		{"not-requested", "pod", finding.Error, "the resourceName of the network, and what containers request", "{text}", "", finding.Symptom{Section: noInfo}},
 		{"network", "pod", finding.Error, "the network, as devinfoctl validate reads it", "network {network}: {finding}", "", at(noInfo)},
 		{"no-record", "pod", finding.Warning, "the records of the node", "node {node} has no record of a device for it", "the container runtime's log there has the warnings of the plugin devinfo", at(noInfo)},
 		{"state", "pod", finding.Error, "the records of the node", "node {node}: {state}: {why}", "kubectl devinfo doctor {node} has the remedy", at("the-device-information-is-no-longer-true")},
@@ -37,6 +32,5 @@ func Rules() (all []finding.Rule) {
 
 // Problem returns the text and the remedy of a rule, with values in them: see [finding.Of].
 func Problem(rule string, values ...string) string {
-	r := finding.Of(Rules(), rule, values...)
-	return strings.TrimSuffix(r.Text+": "+r.Remedy, ": ")
+	return finding.Of(Rules(), rule, values...).String()
 }

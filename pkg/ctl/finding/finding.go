@@ -35,6 +35,9 @@ type Symptom struct {
 	Says    string // part of the text, which the section has as a symptom; "" = the section explains all such findings
 }
 
+// String returns the text with the remedy.
+func (r Rule) String() string { return strings.TrimSuffix(r.Text+": "+r.Remedy, ": ") }
+
 // Of returns the rule of that name with values in its text and remedy. values are names, each with its value.
 func Of(table []Rule, name string, values ...string) Rule {
 	r := table[slices.IndexFunc(table, func(r Rule) bool { return r.Name == name })]

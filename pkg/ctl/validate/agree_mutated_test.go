@@ -114,7 +114,7 @@ var differences = map[string]*regexp.Regexp{
 	"validate does not know the devices of the node":                                 regexp.MustCompile(`^((100|102): |ADD wrote no device-info file$|7: .*: withheld: )`),
 	"a device plugin's file may complete deviceInfo":                                 regexp.MustCompile(`^103: invalid device-info`),
 	"ADD without a path does nothing, so that the rest of deviceInfo may be missing": regexp.MustCompile(`^validate: spec\.config\.deviceInfo\..*: required when`),
-	"libcni ignores letter case, and validate insists on the documented spelling":    regexp.MustCompile(`^validate: (spec\.config\.)?(plugins\[\d\]\.)?(capabilities|deviceInfoFile): must (declare|be "auto", or)`),
+	"libcni ignores letter case, and validate insists on the documented spelling":    regexp.MustCompile(`^validate: (spec\.config\.)?(plugins\[\d\]\.)?(capabilities: no runtime passes a path|deviceInfoFile: Multus passes a path only)`),
 	"libcni replaces runtimeConfig if it passes a value":                             regexp.MustCompile(`^validate: (spec\.config\.)?(plugins\[\d\]\.)?runtimeConfig`),
 }
 

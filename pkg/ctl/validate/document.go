@@ -210,15 +210,11 @@ func (d *Document) add(f Finding) {
 }
 
 func (d *Document) wrong(path string, value json.RawMessage, rule string, args ...any) {
-	d.add(Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...)})
+	d.find("format", path, value, "rule", fmt.Sprintf(rule, args...))
 }
 
 func (d *Document) warn(path string, value json.RawMessage, rule string, args ...any) {
-	d.add(Finding{Path: path, Value: show(value), Rule: fmt.Sprintf(rule, args...), Warning: true})
-}
-
-func (d *Document) unknownKey(path string, value json.RawMessage, nearest string) {
-	d.warn(path, value, "the key is not known; the nearest known one is %q", nearest)
+	d.find("format-doubt", path, value, "rule", fmt.Sprintf(rule, args...))
 }
 
 func quote(s string) json.RawMessage {

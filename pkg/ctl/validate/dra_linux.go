@@ -116,7 +116,7 @@ func (c Checker) claim(d *Document, path string, claim *resourceapi.DeviceClaim)
 // driver, it skips the document with the reason skipped.
 func (d *Document) refused(path string, checked cniconfig.Checked, skipped string) {
 	for _, r := range checked.Wrong {
-		d.wrong(strings.TrimSuffix(path+"."+r.At, "."), nil, "%s; %s", strings.TrimPrefix(r.Rule, "device: "), r.Remedy)
+		d.find("claim", strings.TrimSuffix(path+"."+r.At, "."), nil, "rule", strings.TrimPrefix(r.Rule, "device: "), "remedy", r.Remedy)
 	}
 	if !checked.Ours {
 		d.Skipped = skipped
@@ -157,7 +157,7 @@ func (c Checker) config(d *Document, path string, opaque *resourceapi.OpaqueDevi
 		return // there is only ifName, or cniconfig has refused the configuration
 	}
 	if !isClass && c.ClaimTypes == nil {
-		d.warn(n.path, n.object["type"], "only nodes that run cni-dra-driver with --allow-claim-config take a config from a claim")
+		d.find("claim-config", n.path, n.object["type"])
 	}
 	n.check()
 }

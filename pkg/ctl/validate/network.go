@@ -128,7 +128,7 @@ func (n *network) check() {
 			p := plugin{network: n, path: path, object: maps.Clone(object), after: i > 0}
 			p.maker, p.mover, p.binder = order(plugins[:i], plugins[i+1:])
 			if slices.ContainsFunc(plugins[:i], isOurs) {
-				n.warn(p.path, object["type"], "is in the chain twice, and the second removes the file of the first: remove one of them")
+				n.find("twice", p.path, object["type"])
 			}
 			p.check()
 		}
@@ -147,7 +147,7 @@ func (n *network) listKeys() {
 			rest[key] = n.object[key]
 			continue
 		}
-		n.warn(n.path+"."+key, n.object[key], "has no effect beside \"plugins\": move it into the configuration of the plugin")
+		n.find("beside-plugins", n.path+"."+key, n.object[key])
 	}
 	n.unknown(n.path, rest, ListKeys, func(a, b string) bool { return a == b })
 }
@@ -179,8 +179,7 @@ func (n *network) supported(plugins []map[string]json.RawMessage) {
 	for i, p := range plugins {
 		kind, now := decoded(p).Type, n.version
 		if known := n.Versions(kind); len(known) > 0 && !slices.Contains(known, now) {
-			n.wrong(n.element(i)+".type", p["type"],
-				"the %s of this node knows CNI %s only, not %s: set one of those as cniVersion, or update the plugin", kind, strings.Join(known, ", "), now)
+			n.find("version", n.element(i)+".type", p["type"], "plugin", kind, "known", strings.Join(known, ", "), "version", now)
 		}
 	}
 }

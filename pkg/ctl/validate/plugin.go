@@ -38,7 +38,7 @@ func (p *plugin) check() {
 	}
 	for _, key := range []string{"deviceID", "pciBusID"} {
 		if p.resource && p.object[key] != nil {
-			p.warn(p.path+"."+key, p.object[key], "has no effect: Multus replaces it by the device that the pod got of the resource")
+			p.find("resource-replaces", p.path+"."+key, p.object[key])
 			delete(p.object, key)
 		}
 	}
@@ -80,7 +80,7 @@ func (p *plugin) keys() {
 			_ = json.Unmarshal(p.object[parent], &inner) // config has read it
 			value = inner[key]
 		}
-		p.unknownKey(p.path+"."+u.Key, value, u.Nearest)
+		p.find("unknown-key", p.path+"."+u.Key, value, "nearest", u.Nearest)
 	}
 	if p.cfg.MoreUnknown > 0 {
 		p.warn(p.path, p.object["type"], "has %d more keys that are not known", p.cfg.MoreUnknown)
@@ -167,7 +167,7 @@ func (p *plugin) devices(declared *devinfo.Info) {
 	var first string
 	for _, id := range ids {
 		if a, err := pci.Parse(id.ID); err == nil && cmp.Or(first, a.String()) != a.String() {
-			p.wrong(p.path+"."+id.Key, quote(id.ID), "must be %s, the device that another key names: ADD refuses two", first)
+			p.find("two-devices", p.path+"."+id.Key, quote(id.ID), "device", first)
 		} else if err == nil {
 			first = a.String()
 		}
@@ -179,21 +179,15 @@ func (p *plugin) capability() {
 	switch {
 	case p.cfg.AutoFile || p.cfg.InfoFile != "":
 	case p.primary:
-		p.wrong(p.path+".deviceInfoFile", nil, `must be "auto": Multus passes no path for a pod's default network`)
+		p.find("default-network", p.path+".deviceInfoFile", nil)
 	case !p.cfg.Capabilities[fileCapability] && p.multus && !p.resource: // declaring the capability alone would have no effect
-		p.wrong(p.path+".deviceInfoFile", nil,
-			`must be "auto", or else the %s needs the annotation %s and this plugin "capabilities": {%q: true}: Multus passes a path only for a network with a device`,
-			definition, resourceAnnotation, fileCapability)
+		p.find("no-resource-nor-capability", p.path+".deviceInfoFile", nil)
 	case !p.cfg.Capabilities[fileCapability]:
-		p.wrong(p.path+".capabilities", p.object["capabilities"],
-			`must declare {%q: true}, or the runtime passes no path and no file is written (Device Information Specification, section 5.1); or set "deviceInfoFile": "auto"`, fileCapability)
+		p.find("no-capability", p.path+".capabilities", p.object["capabilities"])
+	case p.multus && !p.resource && p.cfg.Strict: // ADD refuses it
+		p.find("no-resource-strict", p.path+".deviceInfoFile", nil)
 	case p.multus && !p.resource:
-		report := p.warn
-		if p.cfg.Strict { // then ADD refuses it
-			report = p.wrong
-		}
-		report(p.path+".deviceInfoFile", nil,
-			`should be "auto", or else the %s needs the annotation %s: Multus passes a path only for a network with a device`, definition, resourceAnnotation)
+		p.find("no-resource", p.path+".deviceInfoFile", nil)
 	}
 }
 
@@ -205,16 +199,16 @@ func (p *plugin) position(idle bool) {
 	idle = idle && !p.after && !device
 	kind := p.object["type"]
 	if p.mover != "" {
-		p.warn(p.path, kind, "runs after %s, which in the RDMA mode exclusive has moved the RDMA device into the pod, where devinfo may not find it: put it before %[1]s", p.mover)
+		p.find("after-mover", p.path, kind, "plugin", p.mover)
 	}
 	if p.binder != "" && p.cfg.DeviceInfo == nil && p.cfg.DeviceID == "" && !device {
-		p.warn(p.path, kind, `runs after %s, whose interface has several devices, so ADD finds none: put devinfo into the networks of these devices, or name one in "deviceID"`, p.binder)
+		p.find("after-binder", p.path, kind, "plugin", p.binder)
 	}
 	switch {
 	case idle && p.maker != "":
-		p.wrong(p.path, kind, "runs before %s, which makes the interface, so ADD fails: put it after that plugin", p.maker)
+		p.find("before-maker", p.path, kind, "plugin", p.maker)
 	case idle && p.dra:
-		p.warn(p.path, kind, `has a device only if the claim's device sets deviceID: put it after the plugin that makes the interface, or add "delegates" or "deviceInfo"`)
+		p.find("no-source-of-claim", p.path, kind)
 	case idle:
 		remedy := `declare "capabilities": {"deviceID": true} if the runtime passes one`
 		if p.primary {
@@ -222,9 +216,9 @@ func (p *plugin) position(idle bool) {
 		} else if p.multus {
 			remedy = "give the " + definition + " the annotation " + resourceAnnotation
 		}
-		p.wrong(p.path, kind, `has no source of a device, so ADD fails: chain it after the plugin that makes the interface, add "delegates", "deviceID" or "deviceInfo", or %s`, remedy)
+		p.find("no-source", p.path, kind, "remedy", remedy)
 	case p.maker != "" && p.cfg.DeviceInfo == nil && (p.after || p.cfg.DeviceID != "" || device || p.object["delegates"] != nil):
-		p.warn(p.path, kind, "runs before %s, which makes the interface: put it after that plugin, or the result has no pciID", p.maker)
+		p.find("no-pciid", p.path, kind, "plugin", p.maker)
 	}
 }
 
@@ -235,26 +229,25 @@ func (p *plugin) delegates() {
 		here := p.path + "." + d.Key
 		if p.Find != nil && d.Type != p.cfg.Type { // keys has reported devinfo itself
 			if err := p.Find(d.Type); err != nil {
-				p.wrong(here+".type", quote(d.Type), "ADD refuses it: %v", err)
+				p.find("delegate-missing", here+".type", quote(d.Type), "why", err.Error())
 			}
 		}
 		wanted := wanted(d.Raw)
 		if d.Type == "portmap" && !slices.Contains(wanted, "portMappings") {
-			p.warn(here+".capabilities", nil, `should declare {"portMappings": true}, because portmap does nothing if the runtime passes no value`)
+			p.find("portmap", here+".capabilities", nil)
 		}
 		if roles[d.Type] == mover {
-			p.warn(here+".type", quote(d.Type), "moves the RDMA device into the pod in the RDMA mode exclusive, where devinfo may not find it: chain %s after devinfo", d.Type)
+			p.find("delegate-mover", here+".type", quote(d.Type), "plugin", d.Type)
 		}
 		for _, name := range wanted {
 			if taken[name] = true; !p.cfg.Capabilities[name] && (name != fileCapability || !p.cfg.AutoFile) { // ADD passes an automatic path
-				p.warn(here+".capabilities."+name, json.RawMessage("true"),
-					"should be declared in %s too: a runtime looks no deeper, and passes no value", strings.TrimPrefix(p.path+".capabilities", "."))
+				p.find("capability-deeper", here+".capabilities."+name, json.RawMessage("true"), "at", strings.TrimPrefix(p.path+".capabilities", "."))
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Capabilities)) {
 		if len(p.cfg.Delegates) > 0 && p.cfg.Capabilities[name] && !taken[name] {
-			p.warn(p.path+".capabilities."+name, json.RawMessage("true"), "has no effect: no delegate declares it")
+			p.find("capability-idle", p.path+".capabilities."+name, json.RawMessage("true"))
 		}
 	}
 }

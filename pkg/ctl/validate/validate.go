@@ -142,7 +142,7 @@ func (d *Document) violation(path string, v devinfo.Violation) {
 func (d *Document) unknown(path string, object map[string]json.RawMessage, known []string, same func(a, b string) bool) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.ContainsFunc(known, func(k string) bool { return same(k, key) }) {
-			d.unknownKey(path+"."+key, object[key], config.Nearest(key, known))
+			d.find("unknown-key", path+"."+key, object[key], "nearest", config.Nearest(key, known))
 		}
 	}
 }

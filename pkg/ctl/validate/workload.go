@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/pkg/ctl/finding"
 )
 
 // networksAnnotation is where a pod requests networks (Network Custom Resource Definition De-facto Standard, section 4.1).
@@ -15,13 +17,12 @@ const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 func checkAnnotations(d *Document, all map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if key != resourceAnnotation && strings.EqualFold(key, resourceAnnotation) {
-			d.wrong("metadata.annotations."+key, quote(all[key]), "Multus does not read it: the key is %s", resourceAnnotation)
+			d.find("annotation-key", "metadata.annotations."+key, quote(all[key]))
 		}
 	}
 	resource := all[resourceAnnotation]
 	if domain, name, _ := strings.Cut(resource, "/"); resource != "" && (domain == "" || name == "") {
-		d.wrong("metadata.annotations."+resourceAnnotation, quote(resource),
-			"must be DOMAIN/NAME, as a container requests it: the resourceName of an extended resource has a domain, and Multus finds no device without it")
+		d.find("resource-domain", "metadata.annotations."+resourceAnnotation, quote(resource))
 	}
 }
 
@@ -148,7 +149,8 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 			d.Kind, d.Skipped = CNIConfig, ""
 		}
 		if resource != "" && !pod.requests(resource) {
-			d.warn(strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked), "%s, unless a webhook adds them", NotRequested(name, resource))
+			d.find("not-requested", strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked),
+				"resource", resource, "network", name.Namespace+"/"+name.Name, "unless", ", unless a webhook adds them")
 		}
 	}
 	return true
@@ -156,6 +158,5 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 
 // NotRequested says that a pod can get no device of its network's resource.
 func NotRequested(network NetworkName, resource string) string {
-	return "no container requests " + resource + ", whose device network " + network.Namespace + "/" + network.Name +
-		" takes: add " + resource + `: "1" to the requests and limits of a container`
+	return finding.Of(table(), "not-requested", "resource", resource, "network", network.Namespace+"/"+network.Name, "unless", "").String()
 }
