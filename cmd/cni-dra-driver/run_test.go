@@ -184,25 +184,20 @@ func launched(t *testing.T, o *options) *exec.Cmd {
 }
 
 // The kubelet deletes a driver's ResourceSlices 30 s after the driver has ended. The test measures the driver's part
-// of that time in an update: to end, to start, and to be ready for registration. The shortest of several updates
-// counts, because other load delays some.
+// of that time in an update: to end, to start, and to be ready for registration. Other load delays some updates.
 func TestDriverRestartsQuickly(t *testing.T) {
-	const exitLimit, gapLimit = 5 * time.Second, 15 * time.Second
 	o := alone(t)
 	running := launched(t, o)
-	exit, gap := time.Hour, time.Hour
-	for n := 0; n < 5 && (exit >= exitLimit || gap >= gapLimit); n++ {
+	difftest.Eventually(t, "one update takes less than 15 s", func() bool {
 		began := time.Now()
 		terminate(t, running)
-		exit = min(exit, time.Since(began))
+		ended := time.Since(began)
 		running = launched(t, o)
-		gap = min(gap, time.Since(began))
-	}
+		gap := time.Since(began)
+		t.Logf("an agent with nothing to do ends after %v, and the next one is there after %v", ended, gap)
+		return ended < 5*time.Second && gap < 15*time.Second
+	})
 	terminate(t, running)
-	t.Logf("an agent with nothing to do ends after %v, and the next one is there after %v", exit, gap)
-	if exit >= exitLimit || gap >= gapLimit {
-		t.Errorf("limits: %v, %v", exitLimit, gapLimit)
-	}
 }
 
 func terminate(t *testing.T, cmd *exec.Cmd) {
@@ -224,7 +219,7 @@ func slicesServer(t *testing.T, o *options) (gone func() bool) {
 			items = ""
 			_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Success"}`)
 		case r.Method == http.MethodGet && r.URL.Query().Get("fieldSelector") == "spec.driver="+driver+",spec.nodeName=n1":
-			_, _ = io.WriteString(w, `{"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/v1", "items": [`+items+`]}`)
+			_, _ = io.WriteString(w, `{"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/v1", "metadata": {"resourceVersion": "1"}, "items": [`+items+`]}`)
 		default:
 			http.NotFound(w, r)
 		}

@@ -88,10 +88,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 func ReadLabels(client kubernetes.Interface, name string) func(context.Context) (map[string]string, error) {
 	return func(ctx context.Context) (map[string]string, error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
-		if err == nil {
-			_, err = status.Exists(node, node.UID, nil)
-		}
-		if err != nil {
+		if err = status.Answered(node, err); err != nil {
 			return nil, err
 		}
 		return node.Labels, nil
@@ -116,7 +113,8 @@ func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Log
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
-			if _, err := client.EventsV1().Events(n.Pod.Namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+			made, err := client.EventsV1().Events(n.Pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
+			if err = status.Answered(made, err); err != nil {
 				log.Warn("cannot create an Event", "pod", n.Pod, "error", err)
 			}
 		}()
@@ -137,6 +135,12 @@ func Shared(limit int) []resourceapi.Device {
 func dropsSharing(err error) bool {
 	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
 	return is && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
+}
+
+// isNoSlice reports whether err means that the API server's answer to a new or changed slice was no object.
+func isNoSlice(err error) bool {
+	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
+	return is && fields.ActualSlice.UID == ""
 }
 
 // RefusesLists reports whether err means that the API server has dropped the list of [inventory.NUMANode] and then
@@ -168,7 +172,7 @@ func (k *Kubelet) publish(ctx context.Context) error {
 		return nil
 	}
 	list := append([]inventory.Slice{{Devices: software}}, own...)
-	if k.last != nil && inventory.Same(k.last, list) {
+	if !k.lost.Swap(false) && k.last != nil && inventory.Same(k.last, list) {
 		return nil
 	}
 	pool := resourceslice.Pool{}

@@ -96,7 +96,7 @@ func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
 // useAPI makes the agent use an API server, which accepts each status.
 func useAPI(r *dratest.Rig, client *fake.Clientset) {
 	client.PrependReactor("patch", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &resourceapi.ResourceClaim{}, nil
+		return true, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}, nil
 	})
 	o := &r.Options
 	o.Status = func(ctx context.Context, report status.Report) error { return status.Apply(ctx, client, report) }

@@ -8,7 +8,7 @@ import (
 
 // Unstarted returns a Kubelet without sockets. Intercept calls its interceptor.
 func Unstarted(a *Agent, o KubeletOptions) *Kubelet {
-	return &Kubelet{agent: a, options: o, wakes: newWakes()}
+	return &Kubelet{agent: a, options: o, ctx: context.Background(), wakes: newWakes()}
 }
 
 // Wake wakes the pods of a device.

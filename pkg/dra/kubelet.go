@@ -24,6 +24,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/status"
 )
 
 // KubeletOptions configures a [Kubelet]. All fields except Limit, Metadata and Withdraw are required.
@@ -47,8 +48,10 @@ type Kubelet struct {
 	started    chan struct{} // closed when helper is set
 	helper     *kubeletplugin.Helper
 	publishing sync.WaitGroup
+	ctx        context.Context
 	cancel     context.CancelFunc // ends publishing
 	last       []inventory.Slice  // last published slices; nil = none; used only by the publishing goroutine
+	lost       atomic.Bool        // the library may have dropped slices of last
 	metadata   *metadataFiles
 	wakes      *wakes
 	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
@@ -62,6 +65,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		agent.Options.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
 	}
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files, wakes: newWakes()}
+	k.ctx, k.cancel = context.WithCancel(ctx)
 	agent.SetMetadata(k)
 	agent.SetOpened(k.wakes.wake)
 	options := []kubeletplugin.Option{
@@ -82,7 +86,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	}
 	k.helper = helper
 	close(k.started)
-	ctx, k.cancel = context.WithCancel(ctx)
+	ctx = k.ctx
 	k.publishing.Go(func() { // waits for the API server
 		if o.Withdraw {
 			wait.UntilWithContext(ctx, k.withdraw, agent.Options.Sweep)
@@ -172,16 +176,19 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 // checkNode ends the process if the Node object was deleted and created again. kubeletplugin would keep
 // publishing slices with the old owner, and the garbage collector would remove them.
 func (k *Kubelet) checkNode() {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	node, err := k.options.Client.CoreV1().Nodes().Get(ctx, k.options.Node, metav1.GetOptions{})
-	if err != nil {
-		k.agent.Options.Log.Warn("cannot read the Node object", "error", err)
-		return
-	}
-	if former := k.node.Swap(node.UID); former != nil && former != node.UID {
-		k.options.Fatal(fmt.Errorf("node %s was deleted and registered again; the driver must restart, because its ResourceSlices need a new owner", k.options.Node))
-	}
+	_ = wait.PollUntilContextCancel(k.ctx, k.agent.Options.Sweep, true, func(ctx context.Context) (known bool, _ error) {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		node, err := k.options.Client.CoreV1().Nodes().Get(ctx, k.options.Node, metav1.GetOptions{})
+		if err = status.Answered(node, err); err != nil {
+			k.agent.Options.Log.Warn("cannot read the Node object", "retryIn", k.agent.Options.Sweep, "error", err)
+			return false, nil
+		}
+		if former := k.node.Swap(node.UID); former != nil && former != node.UID {
+			k.options.Fatal(fmt.Errorf("node %s was deleted and registered again; the driver must restart, because its ResourceSlices need a new owner", k.options.Node))
+		}
+		return true, nil
+	})
 }
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
@@ -238,6 +245,10 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 	case RefusesLists(err):
 		k.options.Fatal(fmt.Errorf("%s: %w: enable the feature gate DRAListTypeAttributes in kube-apiserver and kube-scheduler, "+
 			"or set --numa-node=scalar (chart: dra.numaNode)", msg, err))
+	case isNoSlice(err): // the library now takes the answer for what the driver wants
+		a.Options.Log.Error(msg+": publishing again", "error", "the API server's answer is not an object")
+		k.lost.Store(true)
+		time.AfterFunc(a.Options.Sweep, a.Node.Publish)
 	case !dropsSharing(err):
 		a.Options.Log.Error(msg, "error", err)
 	case a.Node.WithoutSharing():

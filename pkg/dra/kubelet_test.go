@@ -12,11 +12,15 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -88,6 +92,43 @@ func TestRegisteredReportsAnswerOfKubelet(t *testing.T) {
 	difftest.Says(t, k.Registered(), "too old")
 	_, err = registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true})
 	difftest.Must(t, err, k.Registered())
+}
+
+// The library would publish slices with the former owner. A read that fails, or a proxy's answer, is neither object.
+func TestOnlyReplacedNodeEndsTheDriver(t *testing.T) {
+	for name, first := range map[string]struct {
+		node *corev1.Node
+		err  error
+	}{
+		"no answer": {nil, context.DeadlineExceeded}, "forbidden": {nil, apierrors.NewForbidden(corev1.Resource("nodes"), "node1", nil)}, "no object": {&corev1.Node{}, nil},
+	} {
+		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+			var fatal []error
+			var failed bool
+			client := dratest.APIServer(nil)
+			client.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				fails := !failed
+				failed = true
+				return fails, first.node, first.err
+			})
+			k := dra.Unstarted(r.Start(), dra.KubeletOptions{Node: "node1", Client: client, Fatal: func(err error) { fatal = append(fatal, err) }})
+			register := func() {
+				failed = false
+				_, err := k.Intercept(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true}, func(context.Context, any) (any, error) { return nil, nil })
+				difftest.Must(t, err)
+				time.Sleep(time.Hour)
+			}
+			register()
+			register()
+			difftest.Same(t, name, fatal, []error(nil))
+			difftest.Must(t, client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "again"}}, ""))
+			register()
+			if len(fatal) != 1 {
+				t.Fatalf("%s: got %v", name, fatal)
+			}
+			difftest.Says(t, fatal[0], "node1", "registered again")
+		})
+	}
 }
 
 func TestRejectedClaimDoesNotAffectAnother(t *testing.T) {

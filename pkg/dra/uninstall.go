@@ -104,6 +104,9 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 func removeSlices(ctx context.Context, client kubernetes.Interface, driver, node string) error {
 	slices := client.ResourceV1().ResourceSlices()
 	list, err := slices.List(ctx, metav1.ListOptions{FieldSelector: fields.Set{"spec.driver": driver, "spec.nodeName": node}.String()})
+	if err == nil && list.ResourceVersion == "" {
+		err = errors.New("the API server's answer is not a list")
+	}
 	if err != nil {
 		return fmt.Errorf("ResourceSlices of node %s: %w", node, err)
 	}

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"reflect"
 	"sync"
@@ -22,16 +20,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/core/podresources"
-	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
 )
@@ -156,84 +151,6 @@ func (c call) try(t *testing.T, d *door) {
 	difftest.Same(t, c.name+" after the faults", got, want)
 }
 
-// answers are the objects of an API server by path.
-var answers = map[string]string{
-	"/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c":        `{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"namespace":"ns","name":"c","uid":"u"}}`,
-	"/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c/status": `{"kind":"ResourceClaim","apiVersion":"resource.k8s.io/v1","metadata":{"namespace":"ns","name":"c","uid":"u"}}`,
-	"/api/v1/namespaces/ns/pods/p":                                   `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"ns","name":"p","uid":"u"},"spec":{"resourceClaims":[{"name":"c","resourceClaimName":"shared"}]}}`,
-	"/api/v1/nodes/n":                                                `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n","uid":"u","labels":{"rack":"a"}}}`,
-}
-
-// wrong are answers of API servers that are starting, overloaded or not API servers at all.
-var wrong = map[string]func(http.ResponseWriter){
-	"an empty object": func(w http.ResponseWriter) { _, _ = io.WriteString(w, "{}") },
-	"a status": func(w http.ResponseWriter) {
-		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
-	},
-	"nothing": func(http.ResponseWriter) {},
-	"a page": func(w http.ResponseWriter) {
-		w.Header().Set("Content-Type", "text/html")
-		_, _ = io.WriteString(w, "<p>Sign in")
-	},
-	"404": func(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) },
-	"404, a status": func(w http.ResponseWriter) {
-		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{}}`)
-	},
-	"401": refuse(401), "403": refuse(403), "409": refuse(409), "410": refuse(410), "429": refuse(429), "500": refuse(500), "503": refuse(503), "504": refuse(504),
-}
-
-func refuse(code int) func(http.ResponseWriter) {
-	return func(w http.ResponseWriter) { http.Error(w, http.StatusText(code), code) }
-}
-
-func TestAPIServerThatFailsIsNotAnEmptyAnswer(t *testing.T) {
-	t.Parallel()
-	var answer atomic.Pointer[func(http.ResponseWriter)] // a handler may outlive the call
-	socket := filepath.Join(t.TempDir(), "api")
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if wrong := answer.Load(); wrong != nil {
-			(*wrong)(w)
-			return
-		}
-		_, _ = io.WriteString(w, answers[r.URL.Path])
-	}))
-	listener, err := net.Listen("unix", socket)
-	difftest.Must(t, err)
-	server.Listener.Close()
-	server.Listener = listener
-	server.Start()
-	t.Cleanup(server.Close)
-	d := openDoor(t, socket)
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api", QPS: -1, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.Addr().String())
-	}})
-	difftest.Must(t, err)
-	var claim kubeletplugin.NamespacedObject
-	claim.Namespace, claim.Name, claim.UID = "ns", "c", "u"
-	for _, c := range []call{
-		{"claim", func(ctx context.Context) (any, error) { return dra.ReadClaim(client)(ctx, claim) }},
-		{"claims of a pod", func(ctx context.Context) (any, error) {
-			return dra.ClaimsOf(client)(ctx, state.Pod{Namespace: "ns", Name: "p", UID: "u"})
-		}},
-		{"labels", func(ctx context.Context) (any, error) { return dra.ReadLabels(client, "n")(ctx) }},
-		{"status", func(ctx context.Context) (any, error) {
-			return nil, status.Apply(ctx, client, status.Report{Driver: "d", Namespace: "ns", Name: "c", UID: "u"})
-		}},
-	} {
-		c.try(t, d)
-		for name, wrong := range wrong {
-			answer.Store(&wrong)
-			got, err := c.ask(t.Context())
-			if err == nil && c.name != "status" || errors.Is(err, status.ErrGone) {
-				t.Errorf("%s, %s: %v, %v", c.name, name, got, err)
-			}
-			answer.Store(nil)
-		}
-	}
-}
-
 // kubelet is a server of pod resources.
 type kubelet struct {
 	podresourcesapi.UnimplementedPodResourcesListerServer
@@ -293,6 +210,31 @@ func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 			cancel()
 		}
 	}
+}
+
+// A kubelet that loses an answer registers the driver again. The driver is healthy only after the last step.
+func TestRegistrationWhoseAnswerIsLostIsRepeated(t *testing.T) {
+	t.Parallel()
+	r := dratest.NewRig(t)
+	k := r.StartKubelet(dratest.APIServer(nil), 0)
+	d := openDoor(t, filepath.Join(r.Dir, dratest.Driver+"-reg.sock"))
+	register := func(ctx context.Context, accepted bool) (any, error) {
+		kubelet := registerapi.NewRegistrationClient(dratest.Dial(t, d.Addr().String()))
+		info, err := kubelet.GetInfo(ctx, &registerapi.InfoRequest{})
+		if err != nil {
+			return nil, err
+		}
+		_, err = kubelet.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: accepted, Error: "made up"})
+		return info.Name, err
+	}
+	d.set(0, false)
+	_, err := register(t.Context(), true)
+	difftest.Says(t, err, "")
+	difftest.Says(t, k.Registered(), "has not registered")
+	call{"registration", func(ctx context.Context) (any, error) { return register(ctx, true) }}.try(t, d)
+	difftest.Must(t, k.Registered())
+	_, _ = register(t.Context(), false)
+	difftest.Says(t, k.Registered(), "made up")
 }
 
 // listed is a plugin that records the sandboxes that the runtime lists.

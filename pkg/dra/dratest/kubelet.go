@@ -39,7 +39,7 @@ func APIServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Objec
 		switch a := action.(type) {
 		case clienttesting.CreateActionImpl:
 			slice = a.GetObject().(*resourceapi.ResourceSlice)
-			slice.Name = slice.GenerateName + "1"
+			slice.Name, slice.UID = slice.GenerateName+"1", "uid"
 		case clienttesting.UpdateActionImpl:
 			slice = a.GetObject().(*resourceapi.ResourceSlice)
 		}

@@ -41,7 +41,8 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	if err != nil {
 		return err
 	}
-	_, err = claims.ApplyStatus(ctx, configuration, metav1.ApplyOptions{FieldManager: r.Driver, Force: true})
+	answer, err := claims.ApplyStatus(ctx, configuration, metav1.ApplyOptions{FieldManager: r.Driver, Force: true})
+	err = Answered(answer, err)
 	for _, c := range Causes(err) {
 		if c.Field == "metadata.uid" {
 			return fmt.Errorf("%w: %w", ErrGone, err)
@@ -59,15 +60,21 @@ func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 }
 
 // Exists reports whether the API server's answer to a read, an object or an error, means that the object with this UID
-// exists. An answer without a UID is no object, such as that of a proxy.
+// exists.
 func Exists(object metav1.Object, uid types.UID, err error) (bool, error) {
-	switch {
-	case Missing(err):
+	if Missing(err) {
 		return false, nil
-	case err == nil && object.GetUID() == "":
-		err = errors.New("the API server's answer is not an object")
 	}
+	err = Answered(object, err)
 	return err == nil && object.GetUID() == uid, err
+}
+
+// Answered returns the error of a request, or one for an answer without a UID, which is no object: that of a proxy.
+func Answered(object metav1.Object, err error) error {
+	if err == nil && object.GetUID() == "" {
+		return errors.New("the API server's answer is not an object")
+	}
+	return err
 }
 
 // Causes returns the reasons for which the API server found the request invalid.

@@ -82,7 +82,7 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 		}
 		client.PrependReactor("patch", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			difftest.Contains(t, string(action.(clienttesting.PatchAction).GetPatch()), `"uid":"u1"`, `"device":"x"`, `"data":{"a":1}`)
-			return true, &resourceapi.ResourceClaim{}, test.answer
+			return true, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: "u1"}}, test.answer
 		})
 		err := status.Apply(t.Context(), client, status.Report{Driver: "d", Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{
 			{Driver: "d", Pool: "p", Device: "x", Data: &runtime.RawExtension{Raw: []byte(`{"a":1}`)}},
