@@ -112,16 +112,6 @@ func TestDocumentsNameExistingTargetsAndFiles(t *testing.T) {
 	}
 }
 
-// decode reads a file of .github. GitHub reports a misspelled key only on its page, so v has the keys that are used.
-func decode(t *testing.T, path string, v any) (text string) {
-	t.Helper()
-	text = difftest.Read(t, "../.github/"+path)
-	if err := yaml.UnmarshalStrict([]byte(text), v); err != nil {
-		t.Errorf("%s: %v", path, err)
-	}
-	return text
-}
-
 func TestWorkflowsRunScriptsOfRepository(t *testing.T) {
 	makefile := difftest.Read(t, "../Makefile")
 	for name, event := range map[string]string{"test": "pull_request", "nightly": "schedule"} {
@@ -141,7 +131,8 @@ func TestWorkflowsRunScriptsOfRepository(t *testing.T) {
 				}
 			}
 		}
-		text := decode(t, "workflows/"+name+".yaml", &w)
+		text := difftest.Read(t, "../.github/workflows/"+name+".yaml")
+		difftest.Must(t, yaml.UnmarshalStrict([]byte(text), &w)) // GitHub reports a misspelled key only on its page
 		if _, ok := w.On[event]; !ok || w.Permissions.Contents != "read" {
 			t.Errorf("%s: runs on %v with the permission %q", name, w.On, w.Permissions.Contents)
 		}
@@ -170,31 +161,4 @@ func TestWorkflowsRunScriptsOfRepository(t *testing.T) {
 			t.Errorf("%s runs %d scripts", name, ran)
 		}
 	}
-}
-
-func TestIssueFormsAskForCapture(t *testing.T) {
-	for _, name := range []string{"bug", "feature"} {
-		var form struct {
-			Name, Description string
-			Labels            []string
-			Body              []struct {
-				Type, ID    string
-				Attributes  struct{ Label, Description, Value, Render string }
-				Validations struct{ Required bool }
-			}
-		}
-		text := decode(t, "ISSUE_TEMPLATE/"+name+".yaml", &form)
-		if form.Name == "" || form.Description == "" || !strings.Contains(text, "devinfoctl capture --scrub") {
-			t.Errorf("%s: %+v", name, form)
-		}
-		for _, field := range form.Body {
-			if field.Type == "textarea" && (field.ID == "" || field.Attributes.Label == "") || field.Type == "markdown" && field.Attributes.Value == "" {
-				t.Errorf("%s: %+v", name, field)
-			}
-		}
-	}
-	var config struct {
-		Blank bool `json:"blank_issues_enabled"`
-	}
-	decode(t, "ISSUE_TEMPLATE/config.yml", &config)
 }
