@@ -171,15 +171,16 @@ func (c *Call) refusal() error {
 		return c.Config.Problems[0]
 	}
 	_, vetted := attachment.Vet(c.Config)
-	var declared error
+	var declared, spec error
 	if c.Args.CNIArgs != "" {
 		_, _, declared = c.Attachment.Declared(c.Config)
+		_, spec = c.Attachment.CDI(c.Config)
 	}
 	_, path := c.infoFileName()
 	if failure.Code(path) != failure.Config {
 		path = nil
 	}
-	return cmp.Or(c.argsError, vetted, declared, path)
+	return cmp.Or(c.argsError, vetted, declared, spec, path)
 }
 
 // unlessStrict returns the error if the configuration is strict. Otherwise it logs it as a warning, and returns it with its

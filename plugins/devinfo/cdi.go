@@ -17,13 +17,14 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// wantedSpec returns the configuration and the place of the CDI spec, or nil and nothing if there is none.
+// wantedSpec returns the configuration and the place of the CDI spec, or nil and nothing if there is none. With an error it
+// returns the place that an older build used, or nothing.
 func (c *Call) wantedSpec() (*config.CDI, journal.CDI, error) {
 	want, err := c.Attachment.CDI(c.Config)
-	if err != nil || want == nil {
+	if want == nil {
 		return nil, journal.CDI{}, err
 	}
-	return want, journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name)}, nil
+	return want, journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name)}, err
 }
 
 // refuseOwned returns an error if the CDI spec belongs to another attachment or program.

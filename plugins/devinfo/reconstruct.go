@@ -12,25 +12,19 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// reconstruct fills in a missing or corrupt entry as ADD would have written it.
+// reconstruct fills in a missing or corrupt entry as ADD would have written it. An older build may have taken what ADD
+// refuses now.
 func (c *Call) reconstruct(e *journal.Entry) {
-	able := *c.Config
-	able.Delegates = nil
-	delegates := c.Config.Delegates
-	if err := c.refusal(); err != nil && len(delegates) > 0 { // so they have not run
-		c.Log.Warn("not running the delegates' DEL", "error", err)
-		delegates = nil
-	}
-	for n, delegate := range delegates { // ADD refuses delegates that cannot run, so they have not run
-		if err := c.runnable(n); err != nil {
+	for n := range c.Config.Delegates {
+		if err := c.unusable(n); err != nil { // so it has not run
 			c.Log.Warn("not running a delegate's DEL", "error", err)
 		} else {
-			able.Delegates = append(able.Delegates, delegate)
+			e.Delegates = append(e.Delegates, c.Config.DelegateConfig(n))
 		}
 	}
-	e.Delegates, e.CapabilityArgs = able.DelegateConfigs(), c.capabilityArgs()
+	e.CapabilityArgs = c.capabilityArgs()
 	_, spec, err := c.wantedSpec()
-	if err != nil {
+	if err != nil && spec.File == "" {
 		c.Log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
 	}
 	if e.CDI.File == "" {
@@ -46,15 +40,19 @@ func (c *Call) delegatesProblem() error {
 		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
 	}
 	for n := range c.Config.Delegates {
-		if err := c.runnable(n); err != nil {
+		if problem := c.Config.DelegateProblem(n); problem != nil {
+			return problem
+		}
+		if err := c.unusable(n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Call) runnable(n int) error {
-	if problem := c.Config.DelegateProblem(n); problem != nil {
+// unusable returns why the n-th delegate cannot run, whatever ADD takes.
+func (c *Call) unusable(n int) error {
+	if problem := c.Config.Unusable(n); problem != nil {
 		return problem
 	}
 	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {

@@ -13,7 +13,8 @@
 // chosen by the seed in DEVINFO_CRASH_SEED or a random one), or a text in the names of trials, such as "ADD, EIO at 7,
 // GC", as a failure prints it. By default there is one fixed trial of each verb and fault, and of each verb and actor.
 //
-// former_test.go runs attachments with former builds and this one in turn. power_test.go simulates power failures. load_test.go runs many attachments with many workers (make test-crash CRASH=load).
+// former_test.go runs attachments with former builds and this one in turn. power_test.go simulates power failures.
+// load_test.go runs many attachments with many workers (make test-crash CRASH=load).
 package crash_test
 
 import (

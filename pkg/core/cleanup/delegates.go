@@ -81,8 +81,8 @@ func (r *Removal) DelDelegates() error {
 	var errs []error
 	for _, err := range n.Del(r.Result, nil) {
 		// The ADD of a delegate that cannot be executed failed, and that ADD has undone the other delegates.
-		if err = failure.OfDelegate("DEL", err); err != nil && unrecorded && cannotExecute(err) {
-			r.cleaner.Log.Warn("not running a delegate's DEL", "error", err)
+		if err = failure.OfDelegate("DEL", err); err != nil && unrecorded && (r.Refused || cannotExecute(err)) {
+			r.cleaner.Log.Warn("ignoring a delegate's failed DEL: its ADD has probably not run", "error", err)
 			continue
 		}
 		errs = append(errs, err)

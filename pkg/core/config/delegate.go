@@ -22,6 +22,20 @@ const mostGiven = 1 << 20
 // DelegateProblem returns the reason why the n-th delegate cannot run on any node, or nil. It is not in
 // Problems, because DEL still runs the other delegates.
 func (c *Config) DelegateProblem(n int) *Problem {
+	if p := c.Unusable(n); p != nil {
+		return p
+	}
+	for _, id := range c.DeviceIDs {
+		if p := (DeviceKey{id.Key, AsID, id.ID}).problem(); p != nil {
+			return p
+		}
+	}
+	_, problem := DelegateDevices(c.Delegates[n].Key, c.DelegateConfig(n), c.Runtime)
+	return problem
+}
+
+// Unusable is like DelegateProblem, but takes a delegate whose device other parsers could read as another one.
+func (c *Config) Unusable(n int) *Problem {
 	d := c.Delegates[n]
 	if d.Type == c.Type {
 		return &Problem{d.Key + ".type", fmt.Sprintf("%q", d.Type), "a plugin other than devinfo itself"}
@@ -37,8 +51,7 @@ func (c *Config) DelegateProblem(n int) *Problem {
 		key, _, _ := strings.Cut(wrong.Field, ".")
 		return &Problem{d.Key + "." + wrong.Field, clip(fields[key]), TypeInWords(wrong.Type)}
 	}
-	_, problem := DelegateDevices(d.Key, c.DelegateConfig(n), c.Runtime)
-	return problem
+	return nil
 }
 
 // DelegateConfig returns the configuration of the n-th delegate as ADD passes it on. It contains the network's name and
@@ -105,7 +118,7 @@ func object(text json.RawMessage) map[string]json.RawMessage {
 	return keys
 }
 
-// givenProblem returns an error if the delegates together get too many bytes, or a device ID that is no name for them.
+// givenProblem returns an error if the delegates together get too many bytes.
 func (c *Config) givenProblem() *Problem {
 	each := len(c.Name) + len(c.CNIVersion) + len(c.DeviceID) + max(len(c.DeviceID), len(c.PCIBusID)) + len(c.PrevResult)
 	for _, object := range []map[string]json.RawMessage{c.Args, c.Runtime} {
@@ -115,11 +128,6 @@ func (c *Config) givenProblem() *Problem {
 	}
 	if each*len(c.Delegates) > mostGiven {
 		return &Problem{"delegates", fmt.Sprintf("a list of %d plugins, which get %d bytes of args, runtimeConfig and prevResult each", len(c.Delegates), each), "at most 1 MiB for all plugins together"}
-	}
-	for _, id := range c.DeviceIDs {
-		if p := (DeviceKey{id.Key, AsID, id.ID}).problem(); p != nil {
-			return p
-		}
 	}
 	return nil
 }

@@ -138,21 +138,23 @@ func (a *Attachment) Declared(cfg *config.Config) (*devinfo.Info, devinfo.Violat
 	return info, append(violations.Warnings(), tooLong(info)...), nil
 }
 
-// CDI is like [Attachment.Declared], for the "cdi" object of the configuration. It also fills in the defaults.
+// CDI is like [Attachment.Declared], for the "cdi" object of the configuration. It also fills in the defaults. For a kind
+// that the specification of CDI does not allow, it returns the object with the error, because older builds wrote such a spec.
 func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 	if cfg.CDI == nil {
 		return nil, nil
 	}
 	c := &config.CDI{Kind: cmp.Or(cfg.CDI.Kind, cdispec.DefaultKind), Name: cdispec.DeviceName(a.ContainerID, a.IfName)}
-	if err := cdispec.CheckKind(c.Kind); err != nil {
-		return nil, problem("cdi.kind", c.Kind, want(err.Error()))
+	wrong := cdispec.CheckKind(c.Kind)
+	if wrong != nil {
+		wrong = problem("cdi.kind", c.Kind, want(wrong.Error()))
 	}
 	var err error
 	if c.SocketDir, err = a.fill("cdi.socketDir", cfg.CDI.SocketDir); err != nil {
 		return nil, err
 	}
 	if cfg.CDI.Name == "" {
-		return c, nil
+		return c, wrong
 	}
 	if c.Name, err = a.fill("cdi.name", cfg.CDI.Name); err != nil {
 		return nil, err
@@ -164,7 +166,7 @@ func (a *Attachment) CDI(cfg *config.Config) (*config.CDI, error) {
 		return nil, problem("cdi.name", c.Name, `a name with the pod's UID or the first 12 characters of the container ID in it, such as "{podUID}-{ifName}": `+
 			"if two devices have the same name, runtimes inject neither")
 	}
-	return c, nil
+	return c, wrong
 }
 
 func problem(key, value, want string) *config.Problem {
