@@ -37,12 +37,12 @@ func ExampleWriteFile() {
 	path := filepath.Join(dir, "net1") // runtimeConfig.CNIDeviceInfoFile
 
 	add := func() error {
-		found := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.2", PFAddress: "0000:3b:00.0"}}
+		own := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.2", PFAddress: "0000:3b:00.0"}}
 		existing, err := devinfo.ReadFile(path) // Multus may have copied the device plugin's file there
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return devinfo.WriteFile(path, devinfo.Merge(existing, found, nil))
+		return devinfo.WriteFile(path, devinfo.Merge(existing, nil, own))
 	}
 	del := func() error { return devinfo.RemoveFile(path) }
 
