@@ -103,9 +103,6 @@ func (f *Family) OnCard() bool {
 	return slices.ContainsFunc(f.Tried, func(t Trial) bool { return t.How == Reported })
 }
 
-// NoRebind reports whether the row says that VFs keep their driver after a pod.
-func (f *Family) NoRebind() bool { return slices.Contains(f.Limits, noRebind) }
-
 // Families returns the table, sorted as on the page. The caller must not modify it.
 func Families() []*Family { return families }
 

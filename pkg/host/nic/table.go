@@ -4,7 +4,6 @@ package nic
 const (
 	severalPorts = "several ports"
 	exclusive    = "exclusive RDMA mode"
-	noRebind     = "no rebind"
 	bifurcated   = "DPDK without vfio"
 	noPF         = "no PF"
 	noInterface  = "no interface"
@@ -20,7 +19,7 @@ var families = []*Family{
 			{Name: "ConnectX-3", IDs: []string{"15b3:1003"}, VFs: []string{"15b3:1004"}},
 			{Name: "ConnectX-3 Pro", IDs: []string{"15b3:1007"}},
 		},
-		Finds: VF | RDMA, Limits: []string{severalPorts, exclusive, noRebind},
+		Finds: VF | RDMA, Limits: []string{severalPorts, exclusive},
 	},
 	{
 		Driver: "mlx5_core", VFDriver: "mlx5_core", Vendor: "NVIDIA (Mellanox)",
@@ -39,7 +38,7 @@ var families = []*Family{
 			{Name: "BlueField-2", IDs: []string{"15b3:a2d6"}},
 			{Name: "BlueField-3", IDs: []string{"15b3:a2dc"}},
 		},
-		Finds: VF | Switchdev | RDMA | VDPA | VFIO, OnePort: true, Limits: []string{exclusive, noRebind, bifurcated},
+		Finds: VF | Switchdev | RDMA | VDPA | VFIO, OnePort: true, Limits: []string{exclusive, bifurcated},
 		Tried: []Trial{{How: Written, Host: "mlx5-legacy"}, {How: Written, Host: "mlx5-switchdev"}, {How: Written, Host: "mlx5-vdpa"}, {How: Written, Host: "mlx5-infiniband"}},
 	},
 	{
@@ -52,7 +51,7 @@ var families = []*Family{
 			{Name: "E830", IDs: []string{"8086:12d1", "8086:12d2", "8086:12d3", "8086:12d4"}},
 		},
 		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true,
-		Limits: []string{"several ports, with SFs", exclusive, noRebind},
+		Limits: []string{"several ports, with SFs", exclusive},
 	},
 	{
 		Driver: "iavf", VFDriver: "iavf", Vendor: "Intel",
@@ -68,7 +67,7 @@ var families = []*Family{
 			{Name: "XXV710", IDs: []string{"8086:158a", "8086:158b"}},
 			{Name: "X722", IDs: []string{"8086:37ce", "8086:37cf", "8086:37d0", "8086:37d1", "8086:37d2", "8086:37d3"}, VFs: []string{"8086:37cd"}},
 		},
-		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{"RDMA on X722 only", noRebind},
+		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{"RDMA on X722 only"},
 		Tried: []Trial{{How: Written, Host: "i40e"}},
 	},
 	{
@@ -108,7 +107,7 @@ var families = []*Family{
 			{Name: "BCM57504", IDs: []string{"14e4:1751"}},
 			{Name: "BCM57508", IDs: []string{"14e4:1750"}, VFs: []string{"14e4:1806", "14e4:1808"}},
 		},
-		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true, Limits: []string{exclusive, noRebind},
+		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
 		Tried: []Trial{{How: Written, Host: "vmd"}},
 	},
 	{
@@ -117,7 +116,7 @@ var families = []*Family{
 			{Name: "FastLinQ QL41000", IDs: []string{"1077:8070"}, VFs: []string{"1077:8090"}},
 			{Name: "FastLinQ QL45000", IDs: []string{"1077:1634", "1077:1644", "1077:1654", "1077:1656"}, VFs: []string{"1077:1664"}},
 		},
-		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive, noRebind},
+		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
 	},
 	{
 		Driver: "cxgb4", VFDriver: "cxgb4vf", Vendor: "Chelsio",
@@ -127,7 +126,7 @@ var families = []*Family{
 			{Name: "T6225", IDs: []string{"1425:6401"}, VFs: []string{"1425:6801"}},
 			{Name: "T62100", IDs: []string{"1425:6407", "1425:640d"}, VFs: []string{"1425:6807", "1425:680d"}},
 		},
-		Finds: VF | RDMA | VFIO, Limits: []string{severalPorts, exclusive, noRebind},
+		Finds: VF | RDMA | VFIO, Limits: []string{severalPorts, exclusive},
 	},
 	{
 		Driver: "sfc", VFDriver: "sfc", Vendor: "AMD (Solarflare)",
@@ -155,7 +154,7 @@ var families = []*Family{
 	{
 		Driver: "ionic", VFDriver: "ionic", Vendor: "AMD Pensando",
 		Products: []Product{{Name: "DSC", IDs: []string{"1dd8:1002"}, VFs: []string{"1dd8:1003"}}},
-		Finds:    VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive, noRebind},
+		Finds:    VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
 	},
 	{
 		Driver: "pds_core", VFDriver: "pds_core", Vendor: "AMD Pensando",
@@ -173,7 +172,7 @@ var families = []*Family{
 		Products: []Product{
 			{Name: "Kunpeng 920", IDs: []string{"19e5:a220", "19e5:a221", "19e5:a222", "19e5:a224", "19e5:a226"}, VFs: []string{"19e5:a22e", "19e5:a22f"}},
 		},
-		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive, noRebind},
+		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
 	},
 	{
 		Driver: "hinic", VFDriver: "hinic", Vendor: "Huawei",
