@@ -57,7 +57,7 @@ func main() {
 // check returns an error unless the container may start.
 func check(args []string, state io.Reader, proc string) error {
 	if len(args) != 2 {
-		return errors.New("cni-dra-gate: want two arguments, what to admit and the name of the claim: cni-dra-driver and this program are of different versions")
+		return errors.New("cni-dra-gate: want two arguments, what to admit and the name of the claim: restart cni-dra-driver, which installs the program of its own version")
 	}
 	var container container
 	if err := json.NewDecoder(io.LimitReader(state, 1<<20)).Decode(&container); err != nil {

@@ -15,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/finding"
 )
 
 const doctorHelp = `Examines the whole node. Problems come first, each with its remedy. The checks are
@@ -68,11 +69,7 @@ func doctorCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			devices, err := h.devices()
-			if err != nil {
-				return fmt.Errorf("doctor: %w", err)
-			}
-			e, err := doctor.EvidenceOf(h.Node, devices, live)
+			e, err := h.evidence(live)
 			if err != nil {
 				return err
 			}
@@ -87,11 +84,11 @@ func doctorCommand(t *tool) *cobra.Command {
 
 func (t *tool) diagnose(findings []doctor.Finding, problems bool) error {
 	if problems {
-		findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool { return f.Level == doctor.OK || f.Level == doctor.Info })
+		findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool { return f.Level == finding.OK || f.Level == finding.Info })
 	}
-	colours, to := map[doctor.Level]string{}, t.stdout
+	colours, to := map[finding.Level]string{}, t.stdout
 	if commandline.IsTerminal(t.raw) && os.Getenv("NO_COLOR") == "" {
-		colours = map[doctor.Level]string{doctor.Error: "\x1b[31m", doctor.Warning: "\x1b[33m"} // SGR (ECMA-48)
+		colours = map[finding.Level]string{finding.Error: "\x1b[31m", finding.Warning: "\x1b[33m"} // SGR (ECMA-48)
 		to = t.raw
 	}
 	err := t.printTo(to, map[string]any{"answers": findings}, func(w io.Writer) {
@@ -109,7 +106,7 @@ func (t *tool) diagnose(findings []doctor.Finding, problems bool) error {
 			fmt.Fprintln(w, "no problem")
 		}
 	})
-	if err == nil && slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == doctor.Error }) {
+	if err == nil && slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == finding.Error }) {
 		return clierr.ErrFound
 	}
 	return err
@@ -127,6 +124,14 @@ func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.L
 		return l, nil
 	}
 	return h.capturedLive()
+}
+
+func (h *host) evidence(live *doctor.Live) (*doctor.Evidence, error) {
+	devices, err := h.devices()
+	if err != nil {
+		return nil, err
+	}
+	return doctor.EvidenceOf(h.Node, devices, live)
 }
 
 // capturedLive returns the live facts of a capture; nil = it has none.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -27,7 +28,7 @@ func TestDoctorFindsNothingOnHealthyHosts(t *testing.T) {
 		lack, found := lacks[filepath.Base(capture)], false
 		for _, f := range got.Answers {
 			is := lack != "" && strings.HasPrefix(f.Text, lack)
-			if found = found || is; !is && f.Level != doctor.Unknown {
+			if found = found || is; !is && f.Level != finding.Unknown {
 				t.Errorf("%s: %+v", filepath.Base(capture), f)
 			}
 		}

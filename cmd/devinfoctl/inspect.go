@@ -111,11 +111,7 @@ func (h *host) unusable(ctx context.Context, device string) (why []string, err e
 			return nil, nil
 		}
 	}
-	devices, err := h.devices()
-	if err != nil {
-		return nil, err
-	}
-	e, err := doctor.EvidenceOf(h.Node, devices, live)
+	e, err := h.evidence(live)
 	if err != nil {
 		return nil, err
 	}

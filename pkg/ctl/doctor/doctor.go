@@ -27,23 +27,12 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-type Level = finding.Level
-
-// The levels, see package finding.
-const (
-	OK      = finding.OK
-	Info    = finding.Info
-	Unknown = finding.Unknown
-	Warning = finding.Warning
-	Error   = finding.Error
-)
-
 type Finding struct {
-	Check  string `json:"check"`
-	Level  Level  `json:"level"`
-	Rule   string `json:"rule,omitempty"`   // of [Rules]; "" = the check has passed
-	Text   string `json:"text"`             // object and problem
-	Remedy string `json:"remedy,omitempty"` // "" = there is nothing to do
+	Check  string        `json:"check"`
+	Level  finding.Level `json:"level"`
+	Rule   string        `json:"rule,omitempty"`   // of [Rules]; "" = the check has passed
+	Text   string        `json:"text"`             // object and problem
+	Remedy string        `json:"remedy,omitempty"` // "" = there is nothing to do
 }
 
 // Evidence is the input of the checks.
@@ -116,7 +105,7 @@ func probes() []probe {
 }
 
 // levels are the levels, problems first.
-var levels = []Level{Error, Warning, Unknown, Info, OK}
+var levels = []finding.Level{finding.Error, finding.Warning, finding.Unknown, finding.Info, finding.OK}
 
 // Diagnose runs all checks. It returns the problems first.
 func Diagnose(e *Evidence) (all []Finding) {
@@ -128,7 +117,7 @@ func Diagnose(e *Evidence) (all []Finding) {
 		c.look(e, &list)
 		if len(list) == 0 && c.well != nil {
 			if text := c.well(e); text != "" {
-				list = append(list, Finding{Level: OK, Text: text})
+				list = append(list, Finding{Level: finding.OK, Text: text})
 			}
 		}
 		for _, a := range list {

@@ -11,6 +11,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/settings"
@@ -147,10 +148,10 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		}
 		var got []string
 		for _, a := range doctor.Diagnose(&f) {
-			if a.Level != doctor.OK {
+			if a.Level != finding.OK {
 				got = append(got, string(a.Level)+" "+a.Check+" "+a.Text)
 			}
-			if (a.Level == doctor.Error || a.Level == doctor.Warning) && a.Remedy == "" {
+			if (a.Level == finding.Error || a.Level == finding.Warning) && a.Remedy == "" {
 				t.Errorf("%s: no remedy for %q", name, a.Text)
 			}
 		}
@@ -201,13 +202,13 @@ func TestRemedyOfLeftoversEndsTheDifference(t *testing.T) {
 func TestEachCheckReportsAResult(t *testing.T) {
 	for _, test := range []struct {
 		of     doctor.Evidence
-		level  doctor.Level
+		level  finding.Level
 		number int
-	}{{doctor.Evidence{Live: live(nil)}, doctor.OK, 11}, {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2"}}}, doctor.Unknown, 1}} {
-		seen := map[doctor.Level]int{}
+	}{{doctor.Evidence{Live: live(nil)}, finding.OK, 11}, {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2"}}}, finding.Unknown, 1}} {
+		seen := map[finding.Level]int{}
 		for _, a := range doctor.Diagnose(&test.of) {
 			seen[a.Level]++
-			if a.Text == "" || a.Check == "usable" && test.of.Live == nil || (a.Level == doctor.Unknown) != strings.Contains(a.Text, "not in the capture") {
+			if a.Text == "" || a.Check == "usable" && test.of.Live == nil || (a.Level == finding.Unknown) != strings.Contains(a.Text, "not in the capture") {
 				t.Errorf("%+v", a)
 			}
 		}

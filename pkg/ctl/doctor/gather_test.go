@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
@@ -139,8 +140,8 @@ func TestReadOnlyDirectoryIsAnError(t *testing.T) {
 		difftest.Equal(t, l.ReadOnly, []string{p.Settings.StateDir, p.Settings.CDIDir})
 		l.NFS = true // a test cannot mount NFS
 		findings := doctor.Diagnose(&doctor.Evidence{Live: l})
-		if !slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == doctor.Error && strings.Contains(a.Text, "on NFS") }) || !slices.ContainsFunc(findings, func(a doctor.Finding) bool {
-			return a.Level == doctor.Error && a.Check == "directories" && strings.HasPrefix(a.Text, p.Settings.StateDir+": ") && a.Remedy != ""
+		if !slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == finding.Error && strings.Contains(a.Text, "on NFS") }) || !slices.ContainsFunc(findings, func(a doctor.Finding) bool {
+			return a.Level == finding.Error && a.Check == "directories" && strings.HasPrefix(a.Text, p.Settings.StateDir+": ") && a.Remedy != ""
 		}) {
 			t.Errorf("%+v", findings)
 		}
@@ -154,7 +155,7 @@ func TestJournalThatOthersCanChangeIsAnError(t *testing.T) {
 	difftest.Must(t, os.MkdirAll(open, 0o700), os.Chmod(open, 0o777))
 	findings := doctor.Diagnose(&doctor.Evidence{Live: doctor.Gather(t.Context(), p, nil)})
 	if !slices.ContainsFunc(findings, func(a doctor.Finding) bool {
-		return a.Level == doctor.Error && strings.HasPrefix(a.Text, "state directory: "+open+" has mode ") && a.Remedy == journal.OwnRemedy
+		return a.Level == finding.Error && strings.HasPrefix(a.Text, "state directory: "+open+" has mode ") && a.Remedy == journal.OwnRemedy
 	}) {
 		t.Errorf("%+v", findings)
 	}
@@ -193,9 +194,9 @@ func TestUnmountedDirectoriesAreUnknown(t *testing.T) {
 		got[a.Check] = a
 	}
 	for check, want := range map[string]doctor.Finding{
-		"networks":    {Level: doctor.Unknown, Rule: "conf-missing", Text: p.ConfDir + ": no such file or directory", Remedy: doctor.NameConfDir},
-		"sight":       {Level: doctor.Unknown, Rule: "unread", Text: "devices of pods: " + p.PodResources + ": no such file or directory", Remedy: doctor.NamePodResources},
-		"directories": {Level: doctor.OK, Text: "the directories of CNI and CDI exist"},
+		"networks":    {Level: finding.Unknown, Rule: "conf-missing", Text: p.ConfDir + ": no such file or directory", Remedy: doctor.NameConfDir},
+		"sight":       {Level: finding.Unknown, Rule: "unread", Text: "devices of pods: " + p.PodResources + ": no such file or directory", Remedy: doctor.NamePodResources},
+		"directories": {Level: finding.OK, Text: "the directories of CNI and CDI exist"},
 	} {
 		want.Check = check
 		difftest.Equal(t, got[check], want)

@@ -10,6 +10,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/settings"
@@ -86,7 +87,7 @@ var takes = map[string]func(e *doctor.Evidence, name string){
 
 func problems(e *doctor.Evidence) (list []doctor.Finding) {
 	for _, f := range doctor.Diagnose(e) {
-		if f.Check == "usable" && f.Level != doctor.OK {
+		if f.Check == "usable" && f.Level != finding.OK {
 			list = append(list, f)
 		}
 	}
@@ -107,7 +108,7 @@ func TestFreeDeviceThatNextPodCannotUseIsAProblem(t *testing.T) {
 			e, d := free(kind)
 			spoil(e, d)
 			got := problems(e)
-			if len(got) != 1 || got[0].Level != doctor.Warning || got[0].Remedy == "" || !strings.HasPrefix(got[0].Text, d.At.Name+": ") || !strings.HasSuffix(got[0].Text, "(rule "+rule+")") {
+			if len(got) != 1 || got[0].Level != finding.Warning || got[0].Remedy == "" || !strings.HasPrefix(got[0].Text, d.At.Name+": ") || !strings.HasSuffix(got[0].Text, "(rule "+rule+")") {
 				t.Errorf("%s, %s: %+v", kind, rule, got)
 			}
 			if faults := e.Unusable(d.At.Name); len(faults) != 1 || faults[0].Rule != rule {
@@ -169,7 +170,7 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 		for _, f := range doctor.Diagnose(e) { // the VF is only what the vDPA device needs
-			if f.Check == "usable" && f.Level == doctor.OK && f.Text != "1 free device, usable" {
+			if f.Check == "usable" && f.Level == finding.OK && f.Text != "1 free device, usable" {
 				t.Errorf("%s: %q", name, f.Text)
 			}
 		}

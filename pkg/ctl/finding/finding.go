@@ -20,19 +20,19 @@ const (
 
 // A Rule is a kind of finding, a row of a table.
 type Rule struct {
-	Name   string
-	Check  string // name of the check or command that looks for it
-	Level  Level
-	Reads  string // the facts that tell
-	Text   string // {name} stands for what was found
-	Remedy string // "" = there is nothing to do
-	Symptom
+	Name    string
+	Check   string // name of the check or command that looks for it
+	Level   Level
+	Reads   string // the facts that tell
+	Text    string // {name} stands for what was found
+	Remedy  string // "" = there is nothing to do
+	Section string // anchor in docs/troubleshooting.md; "" = nobody looks for it there
+	Says    string // part of the text, which the section has as a symptom; "" = the section explains all such findings
 }
 
-// A Symptom is where docs/troubleshooting.md explains the finding.
-type Symptom struct {
-	Section string // its anchor
-	Says    string // part of the text, which the section has as a symptom; "" = the section explains all such findings
+// Row returns a rule with these fields.
+func Row(name, check string, level Level, reads, text, remedy, section, says string) Rule {
+	return Rule{name, check, level, reads, text, remedy, section, says}
 }
 
 // String returns the text with the remedy.
