@@ -45,7 +45,7 @@ func (t *tool) list(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if len(list) == 0 && !t.structured() {
-		fmt.Fprintln(t.ErrOut, "No attachments found: no pod has a network-status with secondary networks, or a claim with network data.")
+		fmt.Fprintln(t.ErrOut, "No attachments found: no pod has a network-status with secondary networks, or a claim with network data. kubectl devinfo pod NAME says what a pod waits for.")
 		return nil
 	}
 	return t.print(list)
@@ -116,7 +116,7 @@ func (t *tool) none(format string, args ...any) error {
 func (t *tool) podCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pod [NAMESPACE/]NAME",
-		Short: "show the attachments of one pod, with their complete device information",
+		Short: "show the attachments of one pod, with their complete device information, or what it waits for",
 		Example: "  kubectl devinfo pod shop/dpdk-0\n  kubectl devinfo pod dpdk-0 -o jsonpath='{.attachments[0].device}'\n" +
 			"  kubectl devinfo holder 03:00.5 --node n1 -o name | xargs kubectl devinfo pod -n shop",
 		Args: commandline.Args(1, "NAME"),
