@@ -1,11 +1,13 @@
 package journal_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -218,29 +220,35 @@ func TestNewerReturnsPodNames(t *testing.T) {
 	newer(journal.Format)
 }
 
+// readers are the methods that read records, with what each has read.
+func readers(t *testing.T, c *journal.Claim) map[string]func(j *journal.Journal) (any, error) {
+	nothing := func() error { return nil }
+	return map[string]func(j *journal.Journal) (any, error){
+		"Get":            func(j *journal.Journal) (any, error) { return j.Get(key1) },
+		"Lock":           func(j *journal.Journal) (any, error) { return j.Lock(t.Context(), key1, 0) },
+		"Put":            func(j *journal.Journal) (any, error) { return nil, j.Put(&journal.Entry{Key: key2}, nil) },
+		"All":            func(j *journal.Journal) (any, error) { return j.All() },
+		"Newer":          func(j *journal.Journal) (any, error) { return j.Newer(1) },
+		"Unrecorded":     func(j *journal.Journal) (any, error) { return nil, j.Unrecorded(key2, nothing) },
+		"Free":           func(j *journal.Journal) (any, error) { return nil, j.Free(&journal.Entry{Key: key2}) },
+		"Holders":        func(j *journal.Journal) (any, error) { return j.Holders(journal.OfDevice, "pci-vf") },
+		"Owner":          func(j *journal.Journal) (any, error) { return j.Owner(journal.OfFile, "f") },
+		"Leased":         func(j *journal.Journal) (any, error) { return j.Leased(journal.OfDevice) },
+		"FillFromLeases": func(j *journal.Journal) (any, error) { return nil, j.FillFromLeases(&journal.Entry{Key: key1}) },
+		"Claim":          func(j *journal.Journal) (any, error) { return j.Claim("u1") },
+		"Claims":         func(j *journal.Journal) (any, error) { return j.Claims() },
+		"Hold":           func(j *journal.Journal) (any, error) { return nil, j.Hold(c) },
+		"ReleaseIf":      func(j *journal.Journal) (any, error) { return nil, j.ReleaseIf("u1", nothing) },
+		"Sweep":          func(j *journal.Journal) (any, error) { return nil, j.Sweep(func(string) {}) },
+	}
+}
+
 // Root runs and removes what records name, so no method reads those that others can write. Those that are not in the table
 // read no record, or only ask for a link of a record that the caller has read.
 func TestNoMethodReadsWhatOthersCanWrite(t *testing.T) {
 	e, c := &journal.Entry{Key: key1, File: "f", Leases: has("pci-vf", journal.Exclusive)}, &journal.Claim{UID: "u1", Leases: has("pci-vf2", journal.Exclusive)}
 	nothing := func() error { return nil }
-	readers := map[string]func(j *journal.Journal) error{
-		"Get":            func(j *journal.Journal) error { _, err := j.Get(key1); return err },
-		"Lock":           func(j *journal.Journal) error { _, err := j.Lock(t.Context(), key1, 0); return err },
-		"Put":            func(j *journal.Journal) error { return j.Put(&journal.Entry{Key: key2}, nil) },
-		"All":            func(j *journal.Journal) error { _, err := j.All(); return err },
-		"Newer":          func(j *journal.Journal) error { _, err := j.Newer(1); return err },
-		"Unrecorded":     func(j *journal.Journal) error { return j.Unrecorded(key2, nothing) },
-		"Free":           func(j *journal.Journal) error { return j.Free(&journal.Entry{Key: key2}) },
-		"Holders":        func(j *journal.Journal) error { _, err := j.Holders(journal.OfDevice, "pci-vf"); return err },
-		"Owner":          func(j *journal.Journal) error { _, err := j.Owner(journal.OfFile, "f"); return err },
-		"Leased":         func(j *journal.Journal) error { _, err := j.Leased(journal.OfDevice); return err },
-		"FillFromLeases": func(j *journal.Journal) error { return j.FillFromLeases(&journal.Entry{Key: key1}) },
-		"Claim":          func(j *journal.Journal) error { _, err := j.Claim("u1"); return err },
-		"Claims":         func(j *journal.Journal) error { _, err := j.Claims(); return err },
-		"Hold":           func(j *journal.Journal) error { return j.Hold(c) },
-		"ReleaseIf":      func(j *journal.Journal) error { return j.ReleaseIf("u1", nothing) },
-		"Sweep":          func(j *journal.Journal) error { return j.Sweep(func(string) {}) },
-	}
+	readers := readers(t, c)
 	others := strings.Fields("Alone Cache Changed Devices EnsureDir Forget Has Holding Holds Ignored Own Stale Writable")
 	for m := range reflect.TypeFor[*journal.Journal]().Methods() {
 		if readers[m.Name] == nil && !slices.Contains(others, m.Name) {
@@ -253,7 +261,7 @@ func TestNoMethodReadsWhatOthersCanWrite(t *testing.T) {
 		must(t, journal.Open(dir, "boot").Put(e, nil), journal.Open(dir, "boot").Hold(c), os.MkdirAll(at, 0o700), os.Chmod(at, 0o777))
 		before := files(t, dir)
 		for method, read := range readers {
-			if err := read(journal.Open(dir, "boot")); !errors.As(err, new(*journal.ExposedError)) || !strings.Contains(err.Error(), "chown it to root") {
+			if _, err := read(journal.Open(dir, "boot")); !errors.As(err, new(*journal.ExposedError)) || !strings.Contains(err.Error(), "chown it to root") {
 				t.Errorf("%s with %q writable by others: %v", method, name, err)
 			}
 			shown := journal.Open(dir, "boot")
@@ -267,10 +275,52 @@ func TestNoMethodReadsWhatOthersCanWrite(t *testing.T) {
 		must(t, os.Chmod(at, 0o700), j.Sweep(func(string) {}), j.ReleaseIf("u1", nothing), os.Chmod(at, 0o777))
 		for _, method := range []string{"Hold", "ReleaseIf"} { // cni-dra-driver has one Journal as long as it runs
 			must(t, os.WriteFile(filepath.Join(dir, "claims/u1"), nil, 0o600))
-			if err := readers[method](j); !errors.As(err, new(*journal.ExposedError)) {
+			if _, err := readers[method](j); !errors.As(err, new(*journal.ExposedError)) {
 				t.Errorf("%s after %q has become writable: %v", method, name, err)
 			}
 		}
 		e.Unlock()
 	}
+}
+
+var uptime = regexp.MustCompile(`"uptime":\d+`)
+
+// A directory that cannot be read is not an empty one: a method that does not say so gives the same answer as without it.
+func TestUnreadableDirectoryIsNotAnEmptyOne(t *testing.T) {
+	e, c := &journal.Entry{Key: key1, File: "f", Leases: has("pci-vf", journal.Exclusive)}, &journal.Claim{UID: "u1", Leases: has("pci-vf2", journal.Exclusive)}
+	said := 0
+	for method, read := range readers(t, c) {
+		with := func(broken string) (answer string, err error) {
+			dir := filepath.Join(t.TempDir(), "state")
+			j := journal.Open(dir, "boot")
+			must(t, j.Put(e, nil), j.Hold(c))
+			e.Unlock()
+			if path := filepath.Join(dir, broken); broken != "" {
+				must(t, os.RemoveAll(path), os.Symlink(filepath.Base(path), path))
+			}
+			got, err := read(j)
+			if locked, is := got.(*journal.Entry); is && method == "Lock" && err == nil {
+				locked.Unlock()
+			}
+			text, _ := json.Marshal(got)
+			return uptime.ReplaceAllString(string(text), ""), err
+		}
+		whole, _ := with("")
+		for _, name := range []string{"claims", "leases", "leases/device", "leases/device/pci-vf", "leases/device/pci-vf2", "leases/file", "leases/file/f", "leases/spec"} {
+			if got, err := with(name); err != nil {
+				said++
+			} else if got != whole {
+				t.Errorf("%s without %s: got %s, want %s or an error", method, name, got, whole)
+			}
+		}
+	}
+	if said < 40 {
+		t.Errorf("%d errors", said)
+	}
+}
+
+func TestInvalidKeyIsRefusedAndErrorOfCallerReturned(t *testing.T) {
+	j, _ := open(t)
+	difftest.Says(t, j.Forget(&journal.Entry{Key: journal.Key{Network: "net/a", ContainerID: "c", IfName: "net1"}}), "must be network/containerID/ifName")
+	difftest.Is(t, j.Unrecorded(key1, func() error { return fs.ErrClosed }), fs.ErrClosed)
 }

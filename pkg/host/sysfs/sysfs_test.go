@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path"
 	"path/filepath"
@@ -242,5 +243,88 @@ func TestRDMALeavesOutDevicesWithoutVerbs(t *testing.T) {
 		below, err := sys.RDMABelow("pci", "0000:0b:00.0")
 		difftest.Must(t, err)
 		difftest.Same(t, "RDMA devices", fmt.Sprint(names, below.Devices), want+" "+want)
+	}
+}
+
+func TestNodeNumbersAreThoseOfVFIOAndVerbs(t *testing.T) {
+	const host = `made up
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/vfio-pci --
+-- sys/devices/pci0000:00/0000:01:00.0/iommu_group -> ../../../kernel/iommu_groups/7 --
+-- sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio0/dev --
+511:0
+-- sys/class/vfio/7/dev --
+243:7
+-- sys/bus/pci/devices/0000:01:00.1 -> ../../../devices/pci0000:00/0000:01:00.1 --
+-- sys/devices/pci0000:00/0000:01:00.1/driver -> ../../../bus/pci/drivers/mlx5_core --
+-- sys/devices/pci0000:00/0000:01:00.1/iommu_group -> ../../../kernel/iommu_groups/7 --
+-- sys/devices/pci0000:00/0000:01:00.1/infiniband_verbs/uverbs0/dev --
+231:192
+-- sys/bus/pci/devices/0000:01:00.2 -> ../../../devices/pci0000:00/0000:01:00.2 --
+-- sys/devices/pci0000:00/0000:01:00.2/driver -> ../../../bus/pci/drivers/vfio-pci --
+-- sys/devices/pci0000:00/0000:01:00.2/vfio-dev/vfio1/ --
+`
+	each(t, host, func(t *testing.T, sys *sysfs.FS) {
+		for name, want := range map[string][]string{"0000:01:00.0": {"511:0", "243:7"}, "0000:01:00.1": {"231:192"}, "0000:01:00.2": nil} {
+			got, err := sys.NodeNumbers(function(t, sys, name))
+			difftest.Must(t, err)
+			difftest.Same(t, name, got, want)
+		}
+	})
+}
+
+func TestPathLeadsToInnermostDevice(t *testing.T) {
+	chain := func(links int) (text string) {
+		for n := range links - 1 {
+			text += fmt.Sprintf("-- sys/%d/%d -> ../%d/%d --\n", links, n, links, n+1)
+		}
+		return text + fmt.Sprintf("-- sys/%d/%d -> ../devices/pci0000:00/0000:01:00.0/net/eth0 --\n", links, links-1)
+	}
+	host := `made up
+-- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
+-- sys/devices/pci0000:00/0000:01:00.0/net/eth0/mtu --
+1500
+-- sys/devices/virtual/net/lo/mtu --
+65536
+-- sys/loop -> loop --
+` + chain(40) + chain(41) // the kernel follows 40
+	type answer struct {
+		device string
+		ok     bool
+	}
+	each(t, host, func(t *testing.T, sys *sysfs.FS) {
+		for name, want := range map[string]answer{
+			"/sys/devices/pci0000:00/0000:01:00.0": {"0000:01:00.0", true}, "/sys/devices/pci0000:00/0000:01:00.0/net/eth0/mtu": {"0000:01:00.0", true},
+			"/sys/40/../40/0": {"0000:01:00.0", true}, "/sys/41/0": {"", false}, "/sys/loop": {"", false}, "/sys/devices/none": {"", true},
+			"/sys/devices/virtual/net/lo": {"", true}, "/sys/bus/pci/devices": {"", false}, "/proc/sys/devices": {"", false},
+		} {
+			device, ok, err := sys.DeviceAt(name)
+			difftest.Must(t, err)
+			if got := (answer{device, ok}); got != want {
+				t.Errorf("%s: got %v, want %v", name, got, want)
+			}
+		}
+	})
+}
+
+// An interface in another network namespace may have the same name.
+func TestRDMADeviceIsBoundToInterfaceOfItsGUID(t *testing.T) {
+	mac, another := net.HardwareAddr{2, 3, 4, 5, 6, 7}, net.HardwareAddr{2, 3, 4, 5, 6, 8}
+	for _, test := range []struct {
+		guid, name    string
+		macs          []net.HardwareAddr
+		bound, proven bool
+	}{
+		{"0003:04ff:fe05:0607", "eth0", []net.HardwareAddr{another, mac}, true, true},
+		{"0003:04ff:fe05:0607", "eth0", []net.HardwareAddr{another}, false, false},
+		{"0003:04ff:fe05:0607", "eth1", []net.HardwareAddr{mac}, false, false},
+		{"0203:0405:0607:0000", "eth0", []net.HardwareAddr{mac}, true, false},
+		{"0203:0405:0607:0000", "eth1", []net.HardwareAddr{mac}, false, false},
+		{"0003:04ff:fe05:06", "eth0", []net.HardwareAddr{mac[:5]}, true, false},
+	} {
+		bound, proven := sysfs.Apart{GUID: test.guid, RDMADevice: sysfs.RDMADevice{Netdev: "eth0"}}.BoundTo(test.name, test.macs...)
+		if bound != test.bound || proven != test.proven {
+			t.Errorf("%+v: got %v, %v", test, bound, proven)
+		}
 	}
 }
