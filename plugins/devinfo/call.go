@@ -108,7 +108,7 @@ func checkVersion(cfg *config.Config, verb string, log *slog.Logger) error {
 	}
 	since := cmp.Or(map[string]string{"CHECK": "0.4.0", "GC": newest, "STATUS": newest}[verb], "0.1.0")
 	if has, err := version.GreaterThanOrEqualTo(cfg.CNIVersion, since); err != nil || !has {
-		return failure.New(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cfg.CNIVersion, verb), "set cniVersion to "+since+" or later")
+		return failure.New(types.ErrIncompatibleCNIVersion, fmt.Errorf("cniVersion %s has no %s", cfg.CNIVersion, verb), "set cniVersion to "+newest)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (c *Call) infoFileName() (string, error) {
 	}
 	err = fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err)
 	if errors.As(err, new(*store.NameError)) {
-		err = failure.New(failure.Config, err, "use a path in "+c.Node.DeviceInfoDir+", or change deviceInfoDir in the node settings")
+		err = failure.New(failure.Config, err, "use "+c.Node.DeviceInfoDir+"/NAME with a short NAME that begins with a letter, or change deviceInfoDir in the node settings")
 	}
 	return "", err
 }

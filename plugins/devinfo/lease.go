@@ -67,6 +67,8 @@ func (c *Call) heldError(err error) error {
 		remedy = "the kubelet retries until the claim is released; if cni-dra-driver is no longer on the node, run \"" + held.Holder.Claim.EndCommand() + "\""
 	case held.Holder.Entry == nil:
 		remedy = "the kubelet retries until sriov-cni's DEL; if no pod has the device, remove sriov-cni's lock file"
+	case held.Holder.Entry.Time.IsZero(): // unreadable: gc keeps it
+		remedy = "the kubelet retries until that pod is deleted; if the pod no longer exists, remove its unreadable record " + held.Holder.Entry.Key.Path(c.Node.StateDir)
 	}
 	asker := journal.Holder{Entry: &journal.Entry{Key: c.Key, Args: c.Args.CNIArgs}}.Name()
 	return failure.New(failure.Held, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)

@@ -145,7 +145,7 @@ func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, written *dev
 		return former, written, err
 	case former.Complete:
 		remedy := "run DEL first: adding it again would tear down the network that its delegates made"
-		if len(c.Config.Delegates) == 0 || c.Config.PrevResult != nil && former.PrevResult == nil {
+		if c.Config.PrevResult != nil && (len(c.Config.Delegates) == 0 || former.PrevResult == nil) {
 			remedy = "devinfo appears twice in this chain: remove one of the two"
 		}
 		return nil, nil, failure.New(failure.Config, fmt.Errorf("attachment %s exists, since %s", c.Key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)

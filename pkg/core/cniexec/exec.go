@@ -128,11 +128,11 @@ func answer(path string, add bool, state *os.ProcessState, stdout *output, stder
 	isError := json.Unmarshal(stdout.text, own) == nil && (own.Code != 0 || own.Msg != "" && !state.Success())
 	switch {
 	case stdout.over:
-		return nil, failed(ReasonOutput, "%s: printed more than %d bytes: report this to the plugin's authors", path, MaxOutput)
+		return nil, failed(ReasonOutput, "%s: printed more than %d bytes", path, MaxOutput)
 	case isError: // whatever the exit status
 		return nil, &Error{ReasonPlugin, own}
 	case state.Success() && nearlyError(stdout.text):
-		return nil, failed(ReasonOutput, "%s: printed an error that is no CNI error: %q: report this to the plugin's authors", path, abridged(stdout.text))
+		return nil, failed(ReasonOutput, "%s: printed an error that is no CNI error: %q", path, abridged(stdout.text))
 	case state.Success() && add && !isResult(stdout.text):
 		return nil, failed(ReasonOutput, "%s: printed no CNI result: %q", path, abridged(stdout.text))
 	case state.Success():

@@ -142,6 +142,15 @@ func (c *Config) DelegateProblems() (list []*Problem) {
 	return list
 }
 
+// InWords returns an error of encoding/json without the names of Go's types.
+func InWords(err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("%smust be %s, not JSON of type %s", strings.TrimPrefix(wrong.Field+": ", ": "), TypeInWords(wrong.Type), wrong.Value)
+}
+
 // TypeInWords describes the JSON that decodes into a Go type.
 func TypeInWords(t reflect.Type) string {
 	switch t.Kind() {

@@ -84,7 +84,7 @@ func ParseNode(data []byte, path string) (Node, error) {
 func (n *Node) read(data []byte) error {
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(data, &given); err != nil {
-		return fmt.Errorf(`must be one JSON object, {"stateDir": "/x"}: %w`, err)
+		return fmt.Errorf(`want one JSON object, {"stateDir": "/x"}: %w`, InWords(err))
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) { // encoding/json ignores case, unknown keys and null
 		if !slices.Contains(NodeKeys, key) {
@@ -104,7 +104,7 @@ func (n *Node) read(data []byte) error {
 	return err
 }
 
-const nodeList = `a list, ["..."]`
+const nodeList = `a list of texts, ["..."]`
 
 // nodeType describes the JSON type of a key.
 func nodeType(key string) string {

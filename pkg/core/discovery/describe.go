@@ -111,7 +111,7 @@ func (s *search) describePCI() error {
 		return nil
 	}
 	if s.where.pci == nil {
-		s.undescribable("the type is pci, but it has no PCI address")
+		s.undescribable("the type is pci, but it has no PCI address; correct the type in deviceInfo or in the device-info file")
 		return nil
 	}
 	fn, ok, err := s.function(*s.where.pci)

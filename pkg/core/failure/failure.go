@@ -191,7 +191,7 @@ func OfDelegate(verb string, err error) error {
 	case cniexec.ReasonDied:
 		remedy = "the delegate ended without a CNI error; see its log"
 	case cniexec.ReasonOutput:
-		code, remedy = Decoding, "the delegate printed no CNI result"
+		code, remedy = Decoding, "report this to the delegate's authors"
 	case cniexec.ReasonMissing:
 		remedy = "install the plugin in a directory of CNI_PATH"
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // Result is a CNI result in the version that the configuration requests.
@@ -56,7 +58,7 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	from := cmp.Or(own, cniVersion)
 	typed, err := create.Create(from, r.raw)
 	if err != nil {
-		return nil, fmt.Errorf("result of version %s: %w", from, err)
+		return nil, fmt.Errorf("result of version %s: %w", from, config.InWords(err))
 	}
 	if from != cniVersion {
 		if err := r.convert(typed); err != nil {
@@ -105,7 +107,7 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 		IPs        json.RawMessage   `json:"ips"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
-		return "", nil, fmt.Errorf("result: %w", err)
+		return "", nil, fmt.Errorf("result: %w", config.InWords(err))
 	}
 	if v == nil {
 		return "", nil, errors.New("result: null instead of an object")
@@ -118,7 +120,7 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 	for n, raw := range v.Interfaces {
 		e := entry{raw: raw}
 		if err := json.Unmarshal(raw, &e.Interface); err != nil {
-			return "", nil, fmt.Errorf("result: interfaces[%d]: %w", n, err)
+			return "", nil, fmt.Errorf("result: interfaces[%d]: %w", n, config.InWords(err))
 		}
 		list = append(list, e)
 	}
