@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
@@ -68,11 +67,8 @@ func (c *Call) devicePluginInfo() (*devinfo.Info, error) {
 	return info, err
 }
 
-// knownTypes are those of the Device Information Specification 1.1.0. A reader ignores a file of another type.
-var knownTypes = []devinfo.Type{devinfo.TypePCI, devinfo.TypeVDPA, devinfo.TypeVhostUser, devinfo.TypeMemif}
-
 // readInfo returns the content of a device-info file, raw and decoded. Both are nil if the file is missing. If
-// the file is invalid, info is nil and a warning is logged.
+// the file is invalid, or of a type that the specification does not have, info is nil and a warning is logged.
 func (c *Call) readInfo(dir *store.Dir, name string) (text []byte, info *devinfo.Info, err error) {
 	text, err = dir.Read(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +81,7 @@ func (c *Call) readInfo(dir *store.Dir, name string) (text []byte, info *devinfo
 		c.Log.Warn("ignoring the device-info file", "error", err)
 		return text, nil, nil
 	}
-	if err == nil && info.Type != "" && !slices.Contains(knownTypes, info.Type) {
+	if err == nil && devinfo.Keys(info.Type) == nil {
 		c.Log.Warn("ignoring the device-info file, whose type is unknown", "file", dir.Path(name), "type", info.Type)
 		return text, nil, nil
 	}

@@ -58,11 +58,8 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 	}
 	c, err := parsed(j.claims.Path(record), data, err, func(data []byte) (*Claim, error) {
 		c := new(Claim)
-		err := json.Unmarshal(data, c)
-		switch {
-		case c.Format > Format:
-			return nil, &FormatError{Format: c.Format}
-		case err == nil && c.FileName() != record:
+		err := decode(data, c, &c.Format)
+		if err == nil && c.FileName() != record {
 			err = errors.New("belongs to claim " + c.FileName())
 		}
 		return c, err

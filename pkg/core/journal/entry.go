@@ -270,24 +270,20 @@ func encode(e *Entry) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// decode parses an entry. If a newer build wrote it, decode returns a [*FormatError], even if that build has
-// changed the type of a key.
-func decode(data []byte) (*Entry, error) {
-	e := &Entry{raw: data}
-	err := json.Unmarshal(data, e)
-	if err != nil && !json.Valid(data) {
-		return nil, err
+// decode parses an entry or a claim, whose format is a field of it. If a newer build wrote the record, decode returns a
+// [*FormatError], even if that build has changed the type of a key.
+func decode(data []byte, record any, format *int) error {
+	err := json.Unmarshal(data, record)
+	if err == nil && *format <= Format {
+		return nil
 	}
-	if err != nil { // the entry may be valid in a newer format
-		var only struct {
-			Format int
-			Args   string
-		}
-		_ = json.Unmarshal(data, &only)
-		e.Format, e.Args = only.Format, only.Args
+	only := struct { // the rest may be valid in a newer format only
+		Format int
+		Args   string
+	}{}
+	_ = json.Unmarshal(data, &only)
+	if only.Format > Format {
+		return &FormatError{Format: only.Format, Pod: (&Entry{Args: only.Args}).pod()}
 	}
-	if e.Format > Format {
-		return nil, &FormatError{Format: e.Format, Pod: e.pod()}
-	}
-	return e, err
+	return err
 }

@@ -28,7 +28,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e, err := decode(data)
+		e := new(Entry)
+		err := decode(data, e, &e.Format)
 		newer := new(FormatError)
 		if isNewer(data) && !errors.As(err, &newer) {
 			t.Fatalf("an entry of a newer build: %+v, %v", e, err)
@@ -38,8 +39,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		written, err := encode(e)
 		difftest.Must(t, err)
-		again, err := decode(written)
-		if err != nil {
+		again := new(Entry)
+		if err := decode(written, again, &again.Format); err != nil {
 			t.Fatalf("%s: %v", written, err)
 		}
 		if rewritten, err := encode(again); err != nil || !bytes.Equal(rewritten, written) {
@@ -49,7 +50,7 @@ func FuzzDecode(f *testing.F) {
 		if written, err = encode(e); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decode(written); !errors.As(err, &newer) || newer.Format != Format+1 {
+		if err := decode(written, again, &again.Format); !errors.As(err, &newer) || newer.Format != Format+1 {
 			t.Errorf("%s: %v", written, err)
 		}
 	})

@@ -95,7 +95,8 @@ func (k Key) readable(j *Journal) (string, error) {
 
 func parseEntry(path string, k Key, data []byte, err error) (*Entry, error) {
 	return parsed(path, data, err, func(data []byte) (*Entry, error) {
-		e, err := decode(data)
+		e := &Entry{raw: data}
+		err := decode(data, e, &e.Format)
 		if err == nil && e.Key != k {
 			err = fmt.Errorf("belongs to attachment %s", e.Key)
 		}
