@@ -199,7 +199,7 @@ func TestNodeThatHangsIsNotedAndTheRestShown(t *testing.T) {
 		"pod dpdk-0":               {0, "device        0000:03:00.5\n", "note: what node n1 has on record is unknown, because it did not answer: pod devinfo/a took more than 5s: kubectl -n devinfo logs a may show why\n"},
 		"pod bare":                 {3, "network       default/sriov-net\n", "note: the devices shown as ? are unknown, because node n1 did not answer: pod devinfo/a took more than 5s: "},
 		"holder eth7 --node n1":    {3, "dpdk-0", "note: the devices shown as ? are unknown"},
-		"holder eth9 --node n1":    {3, "", "no pod among the queried ones has eth9"},
+		"holder eth9 --node n1":    {3, "", "no pod among the queried ones has eth9\n  correct what the notes name, and ask again\n"},
 		"holder 03:00.5 --node n1": {3, "dpdk-0", "note: the devices shown as ? are unknown"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -95,7 +95,11 @@ func (t *tool) holder(cmd *cobra.Command, args []string) error {
 	t.allNamespaces = true // the table needs the column of namespaces
 	switch {
 	case len(found) == 0 && t.partial:
-		return clierr.For(fmt.Errorf("no pod among the queried ones has %s", args[0]), cmp.Or(view.Misspelt(args[0]), "query the node that may have it with --node NODE"))
+		ask := "query the node that may have it with --node NODE"
+		if t.node != "" {
+			ask = "correct what the notes name, and ask again"
+		}
+		return clierr.For(fmt.Errorf("no pod among the queried ones has %s", args[0]), cmp.Or(view.Misspelt(args[0]), ask))
 	case len(found) == 0 && view.Misspelt(args[0]) != "":
 		return clierr.Misuse(view.Misspelt(args[0]), "%s: no device has such an address", args[0])
 	case len(found) == 0:

@@ -2,7 +2,6 @@ package validate
 
 import (
 	"encoding/json"
-	"sync"
 
 	"devinfo-cni.io/pkg/ctl/finding"
 )
@@ -55,10 +54,8 @@ func Rules() []finding.Rule {
 	}
 }
 
-var table = sync.OnceValue(Rules)
-
 // find adds a finding of a rule. values are names in its text and remedy, each with its value.
 func (d *Document) find(rule, path string, value json.RawMessage, values ...string) {
-	r := finding.Of(table(), rule, values...)
+	r := finding.Of(Rules(), rule, values...)
 	d.add(Finding{Path: path, Value: show(value), Rule: r.String(), Warning: r.Level == finding.Warning})
 }

@@ -158,5 +158,5 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 
 // NotRequested says that a pod can get no device of its network's resource.
 func NotRequested(network NetworkName, resource string) string {
-	return finding.Of(table(), "not-requested", "resource", resource, "network", network.Namespace+"/"+network.Name, "unless", "").String()
+	return finding.Of(Rules(), "not-requested", "resource", resource, "network", network.Namespace+"/"+network.Name, "unless", "").String()
 }
