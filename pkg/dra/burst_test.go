@@ -26,11 +26,14 @@ type node struct {
 	woken   chan struct{} // closed and replaced when the driver wakes the kubelet
 }
 
-// newNode starts a driver whose plugins have no processes.
-func newNode(b *testing.B) *node {
+// newNode starts a driver whose plugins have no processes. Functions in set change its options first.
+func newNode(b *testing.B, set ...func(*dratest.Rig)) *node {
 	b.Helper()
 	r := benchRig(b)
 	r.UsePlugins()
+	for _, f := range set {
+		f(r)
+	}
 	r.Options.Hold = 0 // the default
 	n := &node{Rig: r, runtime: serve(r), woken: make(chan struct{})}
 	agent := connect(r, socket(r))

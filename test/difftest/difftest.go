@@ -19,7 +19,7 @@ import (
 )
 
 // Equal fails the test if got and want differ.
-func Equal(t *testing.T, got, want any) {
+func Equal(t testing.TB, got, want any) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("-want +got:\n%s", d)

@@ -43,7 +43,7 @@ const (
 // rig is a node with an agent. It has the devices of the captured host mlx5-legacy and directories of its
 // own.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	node    config.Node
 	journal *journal.Journal
@@ -56,7 +56,7 @@ type rig struct {
 	calls []string        // calls of the Metrics methods
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}}

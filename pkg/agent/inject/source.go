@@ -57,14 +57,11 @@ func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 // prefers a complete one with a device-info file.
 func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
 	j := journal.Open(node.StateDir, p.BootID)
-	keys, err := j.All()
+	keys, err := j.All(id)
 	if err != nil {
 		return err
 	}
 	for _, k := range keys {
-		if k.ContainerID != id {
-			continue
-		}
 		n, ok, err := p.entry(j, k)
 		if err != nil {
 			return err

@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -297,15 +298,18 @@ func (j *Journal) Forget(e *Entry) error {
 	return j.entries.Remove(name)
 }
 
-// All returns the keys of all entries, sorted by network.
-func (j *Journal) All() ([]Key, error) {
+// All returns the keys of all entries, sorted by network, or of those of a container. The names of most other entries cost
+// it only a comparison then.
+func (j *Journal) All(container ...string) (keys []Key, err error) {
 	if err := j.owner.readable(j.Show); err != nil {
 		return nil, err
 	}
 	entries, err := j.entries.Entries()
-	var keys []Key
 	for _, e := range entries { // of any file type, because Get returns an error for irregular files
-		if k, ok := parseKey(e.Name()); ok {
+		if container != nil && !strings.Contains(e.Name(), container[0]) {
+			continue
+		}
+		if k, ok := parseKey(e.Name()); ok && (container == nil || k.ContainerID == container[0]) {
 			keys = append(keys, k)
 		}
 	}

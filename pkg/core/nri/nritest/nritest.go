@@ -4,6 +4,7 @@ package nritest
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,4 +34,20 @@ func Serve(t testing.TB, socket string, pods []*adaptation.PodSandbox, options .
 	}
 	t.Cleanup(runtime.Stop)
 	return runtime
+}
+
+// WorkLimit is how long 99 of 100 requests may take for which a plugin waits for nothing. All pods of the node wait with each.
+const WorkLimit = 20 * time.Millisecond
+
+// ReportWork reports how long such requests took. It fails the benchmark if they took too long.
+func ReportWork(b *testing.B, request string, took []time.Duration) {
+	b.Helper()
+	slices.Sort(took)
+	p50, p99 := took[len(took)/2], took[len(took)*99/100]
+	b.ReportMetric(float64(p50.Microseconds())/1000, request+"-ms-p50")
+	b.ReportMetric(float64(p99.Microseconds())/1000, request+"-ms-p99")
+	b.ReportMetric(float64(WorkLimit.Milliseconds()), "limit-ms")
+	if p99 > WorkLimit {
+		b.Errorf("%s takes %v at p99, more than %v (%v at p50)", request, p99, WorkLimit, p50)
+	}
 }
