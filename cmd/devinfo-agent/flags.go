@@ -60,7 +60,7 @@ func (o *options) add(f *pflag.FlagSet) {
 	f.StringVar(&injection.HostRoot, "device-root", "", "`directory` under which the host's /dev is mounted, such as /host for /host/dev (default --host-root, else /)")
 	f.StringVar(&injection.Socket, "nri-socket", "/var/run/nri/nri.sock", "NRI `socket` of the container runtime")
 	f.StringVar(&injection.Index, "nri-plugin-index", "60", "two `digits`: this plugin's position among the runtime's NRI plugins")
-	f.StringVar((*string)(&injection.MissingInfo), "missing-info", "allow", "allow or reject containers whose device-info files are missing; interfaces that the pod requires are always enforced")
+	f.StringVar((*string)(&injection.MissingInfo), "missing-info", "allow", "allow or reject containers whose device-info files are missing; always rejected: containers without an interface that their pod requires, and, while the agent cannot read the node's state in time, those of pods that name networks")
 	f.StringSliceVar(&injection.Only, "inject-namespaces", nil, "comma-separated `namespaces` or patterns such as team-* whose pods get device information (default all)")
 	f.StringSliceVar(&injection.Except, "inject-exclude-namespaces", nil, "comma-separated `namespaces` or patterns whose pods get no device information")
 

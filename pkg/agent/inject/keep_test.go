@@ -282,6 +282,11 @@ func TestDecisionOfSlowNodeHasABudget(t *testing.T) {
 		_, err = try(a, 2*time.Second, "devinfo-cni.io/require=net1", "devinfo-cni.io/inject=false")
 		difftest.Must(t, err)
 		difftest.Equal(t, r.decisions()[len(r.decisions())-2:], []string{"allowed late", "off"})
+		r.options.MissingInfo = inject.Reject
+		for _, annotation := range []string{"k8s.v1.cni.cncf.io/networks=sriov-net", ""} {
+			_, err = try(r.agent(), 2*time.Second, annotation)
+			difftest.Says(t, err, "no decision in time")
+		}
 
 		asked := time.Now()
 		_, err = a.Synchronize(t.Context(), []*api.PodSandbox{pod()}, nil)
