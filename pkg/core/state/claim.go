@@ -186,7 +186,9 @@ func (c *Claim) Clone() *Claim {
 // cannot read most of it.
 type NodeDevice struct {
 	hostdev.Ref
-	Published json.RawMessage `json:"published"` // the device in the ResourceSlice, as the Kubernetes API encodes it
+	Published json.RawMessage `json:"published"`          // the device in the ResourceSlice, as the Kubernetes API encodes it
+	Reset     string          `json:"reset,omitempty"`    // of its rule; "" = recorded by an older build
+	Withhold  bool            `json:"withhold,omitempty"` // its rule has onDifference: withhold
 }
 
 // Shared reports whether several pods may have the device at the same time.

@@ -70,7 +70,9 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 				Remedy: "delete the pod, so that it gets a different device, or correct the rules of the node's devices",
 			}
 		}
-		own[r.Device] = nodeDevice(d.Device, s.published[r.Device])
+		n := nodeDevice(d.Device, s.published[r.Device])
+		n.Reset, n.Withhold = d.Resets(), d.Withholds() // ADD may come before the next process has read the node
+		own[r.Device] = n
 	}
 	return own, nil
 }

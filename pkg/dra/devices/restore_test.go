@@ -238,8 +238,10 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 			slices = dratest.Survey(r.Start())
 			before, err := k.Host().Look(hostdev.Ref{PCI: address, IfName: "eth2"})
 			difftest.Must(t, err)
-			sb := r.AttachPod(dratest.DeviceClaim("u1", device, `"device":[],`+dratest.Network(`{"type":"x"}`)))
-			difftest.Must(t, k.Move(address, "", dratest.NetnsOf(sb), "net1"), k.Configure(address, settings.Dump{"rtnetlink-99": "07000000"}))
+			r.Prepare(dratest.DeviceClaim("u1", device, `"device":[],`+dratest.Network(`{"type":"x"}`)))
+			r.Start() // it has not read the node yet when the sandbox starts
+			sb := r.Sandbox("s1", "pod")
+			difftest.Must(t, r.RunPod(sb), k.Move(address, "", dratest.NetnsOf(sb), "net1"), k.Configure(address, settings.Dump{"rtnetlink-99": "07000000"}))
 			r.EndPod(sb)
 			difftest.Must(t, k.EndNetns(dratest.NetnsOf(sb)))
 			r.Unprepare("u1")

@@ -64,7 +64,7 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 			n.Log.Warn("the kernel is older than 5.6: what pods change with ethtool is neither seen nor restored")
 		})
 	}
-	snapshot.Reset, snapshot.Withhold = restore.ResetMode(decision.Resets()), decision.Withholds()
+	snapshot.Reset, snapshot.Withhold = restore.ResetMode(cmp.Or(at.NodeDevice.Reset, decision.Resets())), at.NodeDevice.Withhold || decision.Withholds()
 	return json.Marshal(snapshot)
 }
 
