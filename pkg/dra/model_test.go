@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,7 @@ import (
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -111,6 +113,13 @@ func runModel(t *testing.T, seed uint64) {
 	host.Text = withPorts(host.Text)
 	host.Rules = strings.ReplaceAll(dratest.Rules, "sharing: exclusive", "sharing: exclusive\n  reset: "+reset) + "- ifNames: [p1, p2]\n  sharing: exclusive\n"
 	p.Kernel, p.VLAN = dratest.AddDevicesOf(host.Text, &r.Options, r.Dir), 7
+	var resets atomic.Int32 // of a VF that no claim binds to another driver
+	r.Options.Devices.Custody = restore.New(p.Kernel.Sys(), func(name, text string) error {
+		if strings.HasSuffix(name, "/unbind") && strings.HasPrefix(text, "0000:03:00.2") {
+			resets.Add(1)
+		}
+		return p.Kernel.Write(name, text)
+	}, p.Kernel)
 	r.Options.Devices.Inventory = host.Inventory()
 	r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
 	m := &model{Rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
@@ -157,8 +166,8 @@ func runModel(t *testing.T, seed uint64) {
 		t.Errorf("goroutines: %d, before: %d", now, goroutines)
 	}
 	t.Log("MODEL_SEED", seed, ":", m.lives, "lives,", p.Calls("ADD"), "ADDs,", p.Calls("DEL"), "DELs")
-	if m.lives < modelPods*3 || len(p.Violations) > 0 {
-		t.Errorf("%d lives; %q", m.lives, p.Violations)
+	if m.lives < modelPods*3 || len(p.Violations) > 0 || (resets.Load() > 0) != (reset == "always") {
+		t.Errorf("%d lives; reset: %s, %d resets; %q", m.lives, reset, resets.Load(), p.Violations)
 	}
 	r.Stop()
 }
