@@ -91,7 +91,7 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 			{Name: "state", Ask: agent.Ready}, {Name: "external-allocations", Ask: agent.Node.OthersKnown, Optional: true},
 		}
 		if o.uninstall {
-			checks = append(checks, httpstatus.Check{Name: "uninstalled", Ask: func() error { return cmp.Or(agent.InUse(), errUnused) }})
+			checks = append(checks, httpstatus.Check{Name: "uninstalled", Ask: func() error { return cmp.Or(dra.InUse(agent.Records()), errUnused) }})
 		}
 		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)()
 	}
@@ -174,7 +174,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		}
 	}
 	kernel := link.NewKernel(sys.Files())
-	return dra.New(claim.Options{
+	return claim.New(claim.Options{
 		Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		Dirs:     o.dirs(node),
 		Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
@@ -286,7 +286,7 @@ func (o *options) awaitUnused(ctx context.Context, agent *dra.Agent) {
 		case <-time.After(o.linger / 10):
 		case <-ctx.Done():
 		}
-		if agent.InUse() != nil {
+		if dra.InUse(agent.Records()) != nil {
 			began = time.Now()
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	resourceapi "k8s.io/api/resource/v1"
 
-	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
@@ -73,7 +73,7 @@ func runVictim() {
 		o.Reached("writing " + name)
 		return err
 	}, kernel)
-	agent, err := dra.New(o)
+	agent, err := claim.New(o)
 	dratest.Check(err)
 	dratest.Survey(agent)
 	dratest.Check(os.Remove(filepath.Join(o.StateDir, "offer"))) // no record

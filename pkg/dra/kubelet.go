@@ -23,9 +23,13 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/status"
 )
+
+// Agent attaches the pods of a node to the networks of their claims.
+type Agent = claim.Engine
 
 // KubeletOptions configures a [Kubelet]. All fields except Limit, Metadata and Withdraw are required.
 type KubeletOptions struct {

@@ -25,7 +25,6 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
@@ -36,7 +35,7 @@ func TestHealthStreamReportsPeriodicallyUntilCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		reports, done := make(chan kubeletplugin.DeviceHealthReport), make(chan error, 1)
-		agent := &dra.Agent{Engine: &claim.Engine{Node: devices.New(devices.Options{}, nil)}}
+		agent := &dra.Agent{Node: devices.New(devices.Options{}, nil)}
 		k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
 		go func() { done <- k.WatchHealthStatus(ctx, reports) }()
 		began := time.Now()

@@ -44,9 +44,7 @@ func (e *InUseError) Error() string {
 }
 
 // InUse returns an [*InUseError] if claims are on record, else nil.
-func (a *Agent) InUse() error { return inUse(a.Records()) }
-
-func inUse(claims []*state.Claim, problems []state.Problem) error {
+func InUse(claims []*state.Claim, problems []state.Problem) error {
 	var holders []string
 	for _, c := range claims {
 		holder := fmt.Sprintf("pod %s/%s (claim %s/%s)", c.Pod.Namespace, c.Pod.Name, c.Namespace, c.Name)
@@ -78,7 +76,7 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
-	used := inUse(claims, problems)
+	used := InUse(claims, problems)
 	switch {
 	case used != nil && !force:
 		return fmt.Errorf("%w; or give --force", used)

@@ -82,7 +82,7 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 	n.PrepareByKubelet(bare, networked)
 	difftest.Must(t, n.RunPod(n.Sandbox("s1", "pod")))
 	const uses = "claims are on record, 2 in all: delete their pods while the driver runs: pod ns/pod (claim ns/claim-u1), pod ns/pod (claim ns/claim-u2)"
-	difftest.Says(t, n.Agent.InUse(), uses)
+	difftest.Says(t, dra.InUse(n.Agent.Records()), uses)
 	difftest.Is(t, n.Uninstall(t.Context(), false), state.ErrLocked)
 	n.Stop()
 	before := n.left("bin", "cdi", "dp", "journal")
@@ -91,7 +91,7 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 
 	n.StartKubelet(client, 0)
 	n.UnprepareByKubelet(bare, networked)
-	difftest.Must(t, n.Agent.InUse())
+	difftest.Must(t, dra.InUse(n.Agent.Records()))
 	n.Stop()
 	difftest.Must(t, os.WriteFile(filepath.Join(n.RegistrarDir, dratest.Driver+"-reg.sock"), nil, 0o600)) // left by a killed driver
 	foreign := filepath.Join(n.CDIDir, "example.com-gpu.json")
@@ -123,7 +123,7 @@ func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
 	}
 	n.StartKubelet(client, 0) // the next driver
 	n.UnprepareByKubelet(claim)
-	difftest.Must(t, n.Agent.InUse())
+	difftest.Must(t, dra.InUse(n.Agent.Records()))
 }
 
 func TestUninstallLeavesThePluginToItsOwnerAndToAttachments(t *testing.T) {

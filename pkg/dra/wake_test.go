@@ -9,7 +9,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
@@ -45,7 +44,7 @@ func (s *stream) read(ctx context.Context, k *dra.Kubelet) {
 // inStream runs a test with a kubelet that reads the health of the device "cni".
 func inStream(t *testing.T, test func(t *testing.T, k *dra.Kubelet, s *stream, start func() (stop func()))) {
 	synctest.Test(t, func(t *testing.T) {
-		agent := &dra.Agent{Engine: &claim.Engine{Node: devices.New(devices.Options{}, nil)}}
+		agent := &dra.Agent{Node: devices.New(devices.Options{}, nil)}
 		k, s := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"}), &stream{last: map[string]time.Duration{}}
 		start := func() (stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())

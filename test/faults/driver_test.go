@@ -85,7 +85,7 @@ func withDriver(f func(*dra.Agent) error) error {
 	if err != nil {
 		return err
 	}
-	a, err := dra.New(o)
+	a, err := claim.New(o)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		}
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
-			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.table.bootID, Args: cniArgs(sb.Sandbox, c.ref.Name),
+			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.table.bootID, Args: cniArgs(sb, c.ref.Name),
 			InfoFile: filepath.Join(s.infoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
 		}
 	}
@@ -155,7 +155,7 @@ func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 }
 
 // cniArgs returns the CNI_ARGS of Kubernetes runtimes, in their order, and the name of the claim.
-func cniArgs(sb Sandbox, claimName string) [][2]string {
+func cniArgs(sb *sandbox, claimName string) [][2]string {
 	return [][2]string{
 		{"IgnoreUnknown", "1"},
 		{"K8S_POD_NAMESPACE", sb.Pod.Namespace},

@@ -163,18 +163,13 @@ func isAllocated(record *state.Claim, now *resourceapi.ResourceClaim, driver str
 	return n == len(record.Attachments)
 }
 
-// Sandbox is a pod's sandbox, as reported by the container runtime.
-type Sandbox struct {
-	ID    string
-	Netns string // path of the network namespace; "" = the host's
-	Pod   state.Pod
-
-	UserNamespace bool // the pod has its own user namespace (hostUsers: false)
-}
-
-// sandbox is a sandbox and its progress. The table's mutex guards it.
+// sandbox is a pod's sandbox, as reported by the container runtime, and its progress. The table's mutex guards it.
 type sandbox struct {
-	Sandbox
+	ID     string
+	Netns  string // path of the network namespace; "" = the host's
+	Pod    state.Pod
+	userns bool // the pod has its own user namespace (hostUsers: false)
+
 	order   int // higher for newer sandboxes
 	seen    time.Time
 	awaited bool  // the runtime waits until the sandbox is attached

@@ -4,6 +4,11 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"devinfo-cni.io/pkg/core/nri"
 )
 
 // Run executes the pending steps of all claims, after events and every [Retries.Sweep], and writes their status. It
@@ -45,4 +50,30 @@ func (e *Engine) collectLeases() {
 	if err := e.Node.Leases.Collect(); err != nil {
 		e.Options.Log.Error("cannot release leases of deleted claims", "error", err)
 	}
+}
+
+// ServeNRI keeps the engine connected to the runtime's NRI socket until ctx ends. index has two digits.
+func (e *Engine) ServeNRI(ctx context.Context, socket, index string) error {
+	o := e.Options
+	return nri.Plugin{Handler: e, Name: o.Driver, Index: index, Socket: socket, FailRequests: true, Connected: e.SetConnected, Log: o.Log}.Serve(ctx)
+}
+
+// Configure subscribes to the start and end of sandboxes, and to containers.
+func (e *Engine) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
+	e.Options.Log.Info("container runtime connected", "runtime", runtime, "version", version)
+	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox,CreateContainer"), nil
+}
+
+// SetConnected records whether NRI is connected. While it is not, the engine misses the end of sandboxes.
+func (e *Engine) SetConnected(on bool) {
+	e.table.do(func() { e.table.connected, e.table.synced = on, e.table.synced && on })
+	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
+}
+
+// Connected reports whether NRI is connected and the runtime has listed its sandboxes. Before the list, a sandbox may start
+// without a call of the engine, and then is in the list.
+func (e *Engine) Connected() bool {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	return e.table.connected && e.table.synced
 }

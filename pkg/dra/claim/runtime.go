@@ -7,21 +7,32 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
+
+	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/plan"
 )
 
-// StartSandbox attaches a pod to the networks of its claims. It runs no plugin and opens no gate itself: it registers the
+func sandboxOf(p *api.PodSandbox) *sandbox {
+	namespaces := p.GetLinux().GetNamespaces()
+	return &sandbox{
+		ID: p.GetId(), Pod: state.Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid()},
+		Netns: nri.Namespace("network", namespaces).GetPath(), userns: nri.Namespace("user", namespaces) != nil,
+	}
+}
+
+// RunPodSandbox attaches a pod to the networks of its claims. It runs no plugin and opens no gate itself: it registers the
 // sandbox, which changes the goal of the claims to attach, and wakes their workers. A worker opens the gate of each
-// network at the end of its ADD (steps.recordAdd). StartSandbox waits until the gates are open, an ADD has failed, or the
-// budget is used up. In the last case the sandbox stays, its networks are attached beside it, and [Engine.CheckContainer]
+// network at the end of its ADD (steps.recordAdd). RunPodSandbox waits until the gates are open, an ADD has failed, or the
+// budget is used up. In the last case the sandbox stays, its networks are attached beside it, and [Engine.CreateContainer]
 // refuses containers until then. If it returns an error, the runtime removes the sandbox, and the engine detaches it when
 // its plugins have exited.
-func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) {
+func (e *Engine) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	began := time.Now()
 	ctx, end := e.waiting.Begin(ctx)
 	defer end()
-	sb := &sandbox{Sandbox: started}
+	sb := sandboxOf(pod)
 	claims, err := e.addSandbox(ctx, sb)
 	if len(claims) == 0 && err == nil {
 		return nil
@@ -55,17 +66,22 @@ func (e *Engine) StartSandbox(ctx context.Context, started Sandbox) (err error) 
 	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 }
 
-// CheckContainer returns an error while the sandbox of a new container lacks a network. It does not wait. Containers that
-// use the claim of such a network do not come so far, because their CDI device does not exist yet. If the start of the
-// sandbox was missed, CheckContainer registers it, and its networks are attached now, unless the pod has another sandbox.
-func (e *Engine) CheckContainer(of Sandbox) error {
+// CreateContainer returns an error while the sandbox of a new container lacks a network. It does not wait, and changes no
+// container. Containers that use the claim of such a network do not come so far, because their CDI device does not exist
+// yet. If the start of the sandbox was missed, CreateContainer registers it, and its networks are attached now, unless the
+// pod has another sandbox.
+func (e *Engine) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	return nil, nil, e.checkSandbox(sandboxOf(pod))
+}
+
+func (e *Engine) checkSandbox(of *sandbox) error {
 	defer e.metrics.event("CreateContainer", time.Now(), new(error)) // a refusal is no failure of the driver
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	sb := e.table.sandboxes[of.ID]
 	missed := sb == nil
 	if missed {
-		sb = &sandbox{Sandbox: of, seen: time.Now()}
+		of.seen, sb = time.Now(), of
 	}
 	c, at := e.table.lacking(sb)
 	switch {
@@ -184,11 +200,22 @@ func (e *Engine) waitDetached(ctx context.Context, sb *sandbox, claims []*claim)
 	})
 }
 
-// EndSandbox detaches a pod whose sandbox has ended. event names the call in metrics. EndSandbox returns when
-// the pod is detached or the budget is used up. The worker goes on, and retries a failed DEL, in the background.
-func (e *Engine) EndSandbox(ctx context.Context, event string, ended Sandbox) {
+// StopPodSandbox detaches a pod. It returns nil when the pod is detached or the budget is used up, because the runtime
+// cannot act on an error. The worker goes on, and retries a failed DEL, in the background.
+func (e *Engine) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	e.endSandbox(ctx, "StopPodSandbox", sandboxOf(pod))
+	return nil
+}
+
+// RemovePodSandbox detaches a pod whose StopPodSandbox was missed.
+func (e *Engine) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
+	e.endSandbox(ctx, "RemovePodSandbox", sandboxOf(pod))
+	return nil
+}
+
+// endSandbox is [Engine.StopPodSandbox]. event names the call in metrics.
+func (e *Engine) endSandbox(ctx context.Context, event string, sb *sandbox) {
 	began := time.Now()
-	sb := &sandbox{Sandbox: ended}
 	claims := e.markEnded(sb)
 	if len(claims) == 0 {
 		return
@@ -233,31 +260,18 @@ func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
 
 // Synchronize replaces the known sandboxes with those that the runtime lists. A sandbox that is not listed may
 // still exist, because a runtime omits sandboxes whose state is uncertain.
-func (e *Engine) Synchronize(all []Sandbox) {
+func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer e.metrics.event("Synchronize", time.Now(), new(error))
 	e.table.do(func() {
 		listed := map[string]*sandbox{}
-		for _, one := range all {
-			if !e.table.isListed(one.ID) {
-				e.table.addSandbox(&sandbox{Sandbox: one})
+		for _, pod := range pods {
+			if !e.table.isListed(pod.GetId()) {
+				e.table.addSandbox(sandboxOf(pod))
 			}
-			listed[one.ID] = e.table.sandboxes[one.ID]
+			listed[pod.GetId()] = e.table.sandboxes[pod.GetId()]
 		}
 		e.table.sandboxes, e.table.synced = listed, true
 	})
 	e.table.sweep()
-}
-
-// SetConnected records whether NRI is connected. While it is not, the engine misses the end of sandboxes.
-func (e *Engine) SetConnected(on bool) {
-	e.table.do(func() { e.table.connected, e.table.synced = on, e.table.synced && on })
-	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
-}
-
-// Connected reports whether NRI is connected and the runtime has listed its sandboxes. Before the list, a sandbox may start
-// without a call of the engine, and then is in the list.
-func (e *Engine) Connected() bool {
-	e.table.mu.Lock()
-	defer e.table.mu.Unlock()
-	return e.table.connected && e.table.synced
+	return nil, nil
 }

@@ -62,7 +62,7 @@ func (t *table) userNamespace(pod string) (own, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	sb := t.sandboxOf(pod)
-	return sb != nil && sb.UserNamespace, sb != nil
+	return sb != nil && sb.userns, sb != nil
 }
 
 // goalOf returns the goal of a claim, and the sandbox to attach it to. The mutex must be held.

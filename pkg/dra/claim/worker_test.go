@@ -34,7 +34,7 @@ func TestStartingSandboxWaitsForGateThatKnowsIt(t *testing.T) {
 		e.table.claims["u1"] = c
 		difftest.Must(t, e.gate.open(c, []int{0}))
 		c.gatesOpen = map[int]bool{} // as after a restart of the driver
-		sb := &sandbox{Sandbox: Sandbox{ID: "s1", Pod: pod, UserNamespace: true}}
+		sb := &sandbox{ID: "s1", Pod: pod, userns: true}
 		work(e.worker, c, func() {
 			_, err := e.addSandbox(t.Context(), sb)
 			difftest.Must(t, err)

@@ -176,7 +176,7 @@ func (r *Rig) newAgent() *dra.Agent {
 			}
 		})
 	}
-	made, err := dra.New(o)
+	made, err := claim.New(o)
 	difftest.Must(r.T, err)
 	agent = made
 	return agent
