@@ -251,6 +251,15 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 				difftest.Equal(t, strings.Contains(spec(r), "/dev/vfio/vfio"), true)
 				refused := strings.Contains(log.String(), "device=/dev/vfio/57") && strings.Contains(log.String(), "it has mode 0600") && strings.Contains(log.String(), "hostUsers: true")
 				difftest.Equal(t, refused, !hostUsers)
+
+				given, described := spec(r), len(r.Metadata())
+				for _, list := range []func(){func() { r.Start() }, func() { r.ListSandboxes(sb) }} { // the next driver learns of the sandbox later
+					list()
+					time.Sleep(time.Hour)
+					dratest.WaitIdle()
+					difftest.Equal(t, spec(r), given)
+				}
+				difftest.Equal(t, len(r.Metadata()), described)
 				r.EndAndUnprepare(sb, "u1")
 				r.ExpectHolders("iommu-57")
 			})

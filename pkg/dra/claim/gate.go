@@ -45,19 +45,8 @@ func (g *gate) open(c *claim, indexes []int) error {
 	g.table.do(func() { gates = c.gatesOpen })
 	for _, n := range indexes {
 		at := &c.record.Attachments[n]
-		file := g.File(c.record, at)
-		spec, as, err := g.specOf(c, at)
-		isThere := err == nil && g.adopt(c, at, file, spec, as)
-		if err == nil && !isThere && !at.Bare() { // Prepare returned the complete metadata of a bare device
-			if err := g.writeMetadata(c, at.Request); err != nil {
-				return err
-			}
-		}
-		if err == nil && !isThere {
-			err = g.writeSpec(c, file, spec, as)
-		}
-		if err != nil {
-			return fmt.Errorf("claim %s, request %s: open the gate: %w", c.ref, at.Request, err)
+		if err := g.openOne(c, at); err != nil {
+			return c.wrap(at, fmt.Errorf("open the gate: %w", err))
 		}
 		g.Reached("gate open")
 	}
@@ -68,6 +57,35 @@ func (g *gate) open(c *claim, indexes []int) error {
 		g.table.notifyWaiters()
 	})
 	return nil
+}
+
+// openOne first takes the leases of devices without a network.
+func (g *gate) openOne(c *claim, at *state.Attachment) error {
+	if at.Bare() {
+		if err := g.leaseBare(c); err != nil {
+			return err
+		}
+		if err := g.node.WritePluginFile(at); err != nil {
+			return err
+		}
+	}
+	file := g.File(c.record, at)
+	userns, known := g.table.userNamespace(c.record.Pod.UID)
+	spec, as, err := g.specOf(c.record, at, userns)
+	if err != nil || g.adopt(c, at, file, spec, as) {
+		return err
+	}
+	if now, _ := g.Specs.Read(file); now != nil && !known { // an earlier process may have known the sandbox
+		if other, as, err := g.specOf(c.record, at, true); err != nil || g.adopt(c, at, file, other, as) {
+			return err
+		}
+	}
+	if !at.Bare() { // Prepare returned the complete metadata of a bare device
+		if err := g.writeMetadata(c, at.Request); err != nil {
+			return err
+		}
+	}
+	return g.writeSpec(c, file, spec, as)
 }
 
 func (g *gate) writeMetadata(c *claim, request string) error {
@@ -86,25 +104,15 @@ func (g *gate) writeMetadata(c *claim, request string) error {
 	}
 	err := g.metadata.UpdateRequestMetadata(context.Background(), c.ref.Namespace, c.ref.Name, c.ref.UID, request, all)
 	if err != nil {
-		return fmt.Errorf("claim %s, request %s: write device metadata: %w", c.ref, request, err)
+		return fmt.Errorf("write device metadata: %w", err)
 	}
 	g.Reached("metadata")
 	return nil
 }
 
-// specOf returns the spec of a gate. It first takes the leases of devices without a network.
-func (g *gate) specOf(c *claim, at *state.Attachment) (*specs.Spec, written, error) {
-	if at.Bare() {
-		if err := g.leaseBare(c); err != nil {
-			return nil, written{}, err
-		}
-		if err := g.node.WritePluginFile(at); err != nil {
-			return nil, written{}, err
-		}
-	}
-	userns, _ := g.table.userNamespace(c.record.Pod.UID)
-	spec, err := g.Spec(c.record, at, userns)
-	return spec, written{admits: network.Admitted(c.record, at), userns: userns}, err
+func (g *gate) specOf(record *state.Claim, at *state.Attachment, userns bool) (*specs.Spec, written, error) {
+	spec, err := g.Spec(record, at, userns)
+	return spec, written{admits: network.Admitted(record, at), userns: userns}, err
 }
 
 // adopt reports whether the spec is on disk already, because an earlier process wrote it. Nothing is written again then,

@@ -226,7 +226,7 @@ func (e *Engine) RewriteMetadata(uid string) error {
 	for n := range record.Attachments {
 		if at := &record.Attachments[n]; at.Phase == state.Added {
 			if err := e.gate.writeMetadata(c, at.Request); err != nil {
-				return err
+				return c.wrap(at, err)
 			}
 		}
 	}
