@@ -159,7 +159,7 @@ func New(o Options) (*Engine, error) {
 		infoDir: o.DeviceInfoDir, retries: o.Retries, opened: func(string) {}, reached: o.Reached, log: o.Log,
 	}
 	e.records.closeNetns = e.steps.networks.Namespaces.Close
-	e.worker = &worker{lanes{t, map[lane]int{}, map[lane][]*claim{}}, e.steps}
+	e.worker = &worker{lanes{t, map[lane]int{}, map[lane][]*claim{}}, e.steps, make(chan struct{}, 8)}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -14,6 +14,7 @@ import (
 type holder struct {
 	of        *claim
 	at        *state.Attachment
+	n         int // index in the record's Attachments or Undeleted
 	undeleted bool
 }
 
@@ -23,7 +24,7 @@ func (t *table) holders(at *state.Attachment) (list []holder) {
 		for n, all := range [][]state.Attachment{c.record.Attachments, c.record.Undeleted} {
 			for i := range all {
 				if plan.SameDevice(&all[i], at) {
-					list = append(list, holder{c, &all[i], n == 1})
+					list = append(list, holder{c, &all[i], i, n == 1})
 				}
 			}
 		}
@@ -57,19 +58,9 @@ func (t *table) checkReleased(c *claim, at *state.Attachment) error {
 func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
 	return slices.ContainsFunc(t.holders(at), func(h holder) bool {
 		isNext := !h.undeleted && (h.of.runningStep == plan.DoAdd || h.of.runningStep == plan.DoOpen)
-		return isNext || h.has() && !(h.undeleted && h.of == c)
+		isBare := !h.undeleted && h.at.Bare() && h.of.gatesOpen[h.n] // its lease is held
+		return isNext || isBare || h.has() && !(h.undeleted && h.of == c)
 	})
-}
-
-// bareHolders returns the claims without a network that are to hold the device of an undeleted attachment. The mutex must be
-// held.
-func (t *table) bareHolders(at *state.Attachment) (records []*state.Claim) {
-	for _, h := range t.holders(at) {
-		if !h.undeleted && h.at.Bare() {
-			records = append(records, h.of.record)
-		}
-	}
-	return records
 }
 
 // noteOfGivenUp returns the note of a device whose restore was given up in this boot, or nil. The scheduler may

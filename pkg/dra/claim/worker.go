@@ -16,6 +16,9 @@ import (
 type worker struct {
 	lanes
 	steps *steps
+	// deciding has an element for each claim that is being observed. They wait for one mutex, and the runtime's requests with
+	// them.
+	deciding chan struct{}
 }
 
 // run starts a goroutine for each queued claim, one at a time for a claim, until the queue shuts down.
@@ -33,9 +36,11 @@ func (w *worker) run() {
 // work runs steps of a claim until it needs none now.
 func (w *worker) work(uid string) {
 	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
+		w.deciding <- struct{}{}
 		seen := w.observe(c)
 		s := plan.Next(seen.record, seen.goal, seen.view)
 		lanes, ok := w.begin(c, s, seen)
+		<-w.deciding
 		if !ok {
 			return
 		}
@@ -76,18 +81,9 @@ func (w *worker) observe(c *claim) (seen observation) {
 		seen.open, seen.view.Attachments[n].GateOpen = append(seen.open, open), current
 	}
 	for n, at := range seen.record.Undeleted {
-		around := &seen.view.Undeleted[n]
-		around.Cleared = w.steps.records.files.IsCleared(c.uid(), &at)
-		around.DeviceInUse = around.DeviceInUse || around.RetryDue && w.isHeldBare(&at)
+		seen.view.Undeleted[n].Cleared = w.steps.records.files.IsCleared(c.uid(), &at)
 	}
 	return seen
-}
-
-// isHeldBare reports whether a claim without a network holds the device of an undeleted attachment.
-func (w *worker) isHeldBare(at *state.Attachment) bool {
-	var records []*state.Claim
-	w.table.do(func() { records = w.table.bareHolders(at) })
-	return slices.ContainsFunc(records, w.steps.node.Leases.IsHeld)
 }
 
 // viewOf returns the part of the view that needs no files. The mutex must be held.

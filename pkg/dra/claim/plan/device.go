@@ -6,11 +6,14 @@ import "devinfo-cni.io/pkg/core/state"
 // It compares the scheduler's allocation and the PCI address of the device-info files. Pods on one macvlan
 // master have its PCI address in common but are not the same device.
 func SameDevice(a, b *state.Attachment) bool {
-	if a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device {
+	switch {
+	case a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device:
 		return true
+	case a.Info == nil || b.Info == nil || !a.Exclusive() && !b.Exclusive(): // reading the files is slow
+		return false
 	}
-	one, other := a.PCI(), b.PCI()
-	return one != "" && one == other && (a.Exclusive() || b.Exclusive())
+	one := a.PCI()
+	return one != "" && one == b.PCI()
 }
 
 // Exclude reports whether only one of two attachments may have its device at a time: they have the same device, or two
