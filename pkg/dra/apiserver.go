@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -44,6 +43,9 @@ func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.
 func ClaimsOf(client kubernetes.Interface) func(context.Context, state.Pod) ([]string, error) {
 	return func(ctx context.Context, of state.Pod) (names []string, err error) {
 		pod, err := client.CoreV1().Pods(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+		if errors.As(err, new(*http.MaxBytesError)) {
+			return nil, fmt.Errorf("the pod has more than %d bytes", podLimit)
+		}
 		if exists, err := status.Exists(pod, types.UID(of.UID), err); !exists {
 			return nil, err
 		}
@@ -65,23 +67,9 @@ type limited struct{ next http.RoundTripper }
 func (l limited) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := l.next.RoundTrip(request)
 	if err == nil && strings.Contains(request.URL.Path, "/pods/") {
-		answer.Body = &limitedBody{answer.Body, podLimit}
+		answer.Body = http.MaxBytesReader(nil, answer.Body, podLimit)
 	}
 	return answer, err
-}
-
-type limitedBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *limitedBody) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, fmt.Errorf("the pod has more than %d bytes", podLimit)
-	}
-	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
-	b.left -= n
-	return n, err
 }
 
 // ReadLabels returns a function that reads the labels of a Node object from the API server's cache.
