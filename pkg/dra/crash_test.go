@@ -42,9 +42,16 @@ func TestMain(m *testing.M) {
 // victim configures a driver process that attaches and detaches a pod and kills itself after a step.
 type victim struct {
 	Dir    string
-	KillAt int // step after which the process kills itself; 0 = never
+	KillAt int    // step after which the process kills itself; 0 = never
+	Killed string // the same, by its name
 	Behave string
 	Pipe   bool // whether plugins inherit file 3
+}
+
+// resetSteps are the steps in which a VF is reset.
+var resetSteps = []string{
+	"writing bus/pci/drivers/mlx5_core/unbind 0000:03:00.2", "writing bus/pci/devices/0000:03:00.2/driver_override mlx5_core",
+	"writing bus/pci/drivers_probe 0000:03:00.2", "writing bus/pci/devices/0000:03:00.2/driver_override ",
 }
 
 func runVictim() {
@@ -63,14 +70,14 @@ func runVictim() {
 	o.Status = func(ctx context.Context, _ status.Report) error { <-ctx.Done(); return ctx.Err() } // so that each run has the same steps
 	var steps atomic.Int32
 	o.Reached = func(name string) {
-		if int(steps.Add(1)) == d.KillAt {
+		if int(steps.Add(1)) == d.KillAt || name == d.Killed {
 			fmt.Println("killed after:", name)
 			dratest.Check(restoretest.Open(d.Dir).Between(func() error { return syscall.Kill(os.Getpid(), syscall.SIGKILL) }))
 		}
 	}
 	o.Devices.Custody = restore.New(kernel.Sys(), func(name, text string) error { // also within a reset
 		err := kernel.Write(name, text)
-		o.Reached("writing " + name)
+		o.Reached("writing " + name + " " + strings.TrimSpace(text))
 		return err
 	}, kernel)
 	agent, err := claim.New(o)
@@ -172,24 +179,33 @@ func TestNextStartCleansUpAfterKillAtAnyStep(t *testing.T) {
 	turns := make(chan struct{}, 8) // the trials mostly wait for the disk and for processes
 	var all sync.WaitGroup
 	for i, after := range restarts {
+		try := func(name string, d victim) {
+			turns <- struct{}{}
+			all.Go(func() {
+				defer func() { <-turns }()
+				t.Run(after.name+"/"+name, func(t *testing.T) { killAndRestart(t, d, after.happens, after.listed) })
+			})
+		}
+		for _, name := range resetSteps {
+			try(name, victim{Killed: name})
+		}
 		for step := 1; step <= steps; step++ {
 			if every := os.Getenv("DEVINFO_CRASH") == "all"; !every && step%len(restarts) != i {
 				continue // another restart has this step
 			}
-			turns <- struct{}{}
-			all.Go(func() {
-				defer func() { <-turns }()
-				t.Run(fmt.Sprintf("%s/%d", after.name, step), func(t *testing.T) { killAndRestart(t, step, after.happens, after.listed) })
-			})
+			try(fmt.Sprint(step), victim{KillAt: step})
 		}
 	}
 	all.Wait()
 }
 
-func killAndRestart(t *testing.T, step int, happens func(*dratest.Rig, *api.PodSandbox), listed bool) {
+func killAndRestart(t *testing.T, d victim, happens func(*dratest.Rig, *api.PodSandbox), listed bool) {
 	r := dratest.NewRig(t)
-	d := victim{Dir: r.Dir, KillAt: step}
+	d.Dir = r.Dir
 	killed := d.run(t)
+	if d.Killed != "" && killed != strings.TrimSpace("killed after: "+d.Killed) {
+		t.Errorf("%s, want %s", killed, d.Killed)
+	}
 	sb := r.Sandbox("s1", "pod")
 	happens(r, sb)
 	dratest.AddDevices(&r.Options, r.Dir)
