@@ -327,6 +327,17 @@ func TestNetworkInfoNamesOnlyExistingFiles(t *testing.T) {
 	}
 }
 
+// The end of a veth on the host may have the same name, and a device without a kernel interface has only a result.
+func TestAddressAndMTUAreThoseOfThePodsInterface(t *testing.T) {
+	r := newRig(t)
+	r.attach("dpdk-net", sandbox, "net7", "", func(e *journal.Entry) {
+		e.Result = []byte(`{"cniVersion":"1.1.0","interfaces":[{"name":"net7","mac":"02:00:00:00:00:01","mtu":1},{"name":"net8","mac":"02:00:00:00:00:02","mtu":2,"sandbox":"/a"},
+			{"name":"net7","mac":"02:00:00:00:00:03","mtu":3,"sandbox":"/a"}]}`)
+	})
+	r.make(r.opened(), pod(), container())
+	difftest.Contains(t, compact(t, r.staged(sandbox)["network-info.json"]), `"mac":"02:00:00:00:00:03","mtu":3`)
+}
+
 // ADD writes the journal entry before the file.
 func TestNetworkIsListedOnceItsFileExists(t *testing.T) {
 	r := newRig(t)

@@ -89,6 +89,24 @@ func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	r.eventually("removed at the next start", func() bool { return len(r.left()) == 0 })
 }
 
+// A directory of device-info files that cannot be read does not say that a sandbox has none.
+func TestSandboxIsKeptWhileItsFilesAreUnknown(t *testing.T) {
+	r := newRig(t)
+	a := r.opened()
+	difftest.Write(t, r.node.DeviceInfoDir+"/default-sriov-net-"+sandbox+"_net1", vfInfo, 0o444)
+	r.make(a, pod(), container())
+	difftest.Must(t, a.RemoveEnded(r.node, true))
+	node := r.node
+	node.DeviceInfoDir = r.dir + "/loop"
+	difftest.Must(t, os.Symlink("loop", node.DeviceInfoDir))
+	difftest.Is(t, a.RemoveEnded(node, true), syscall.ELOOP)
+	difftest.Same(t, "left", r.left(), []string{sandbox})
+	difftest.Must(t, os.RemoveAll(r.node.DeviceInfoDir), a.RemoveEnded(r.node, false))
+	difftest.Same(t, "while the journal has attachments", r.left(), []string{sandbox})
+	difftest.Must(t, a.RemoveEnded(r.node, true))
+	difftest.Same(t, "ended", len(r.left()), 0)
+}
+
 // After the process has ended, its ID may belong to another process, so the path proves nothing.
 func TestUnlistedSandboxWithNetnsOfAProcessHasEnded(t *testing.T) {
 	r := newRig(t)

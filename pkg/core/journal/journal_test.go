@@ -245,6 +245,21 @@ func TestOfBootIsFalseOnlyForDifferentIDs(t *testing.T) {
 	}
 }
 
+// The clock may be set back between two ADDs, and entries of earlier builds have no uptime.
+func TestLaterEntryIsThatOfLaterUptimeElseTime(t *testing.T) {
+	entry := func(boot string, uptime journal.Uptime, second int64) *journal.Entry {
+		return &journal.Entry{BootID: boot, Uptime: uptime, Time: time.Unix(second, 0)}
+	}
+	for _, c := range []struct {
+		first, second *journal.Entry
+	}{
+		{entry("a", 1, 9), entry("a", 2, 8)}, {entry("a", 9, 1), entry("b", 1, 2)}, {entry("a", 0, 1), entry("a", 1, 2)}, {entry("a", 9, 1), entry("a", 0, 2)},
+	} {
+		difftest.Same(t, fmt.Sprintf("%+v after %+v", c.second, c.first), []bool{c.second.After(c.first), c.first.After(c.second)}, []bool{true, false})
+	}
+	difftest.Same(t, "path of no file", (&journal.Entry{Dir: "/d"}).Path(), "")
+}
+
 // An ADD may have written the entry and be about to write the file.
 func TestUnrecordedFailsIfEntryCannotBeChecked(t *testing.T) {
 	j, dir := open(t)
