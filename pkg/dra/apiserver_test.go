@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -23,7 +20,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
@@ -144,44 +140,4 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 		"get resourceclaims": claims, "patch resourceclaims/status": claims,
 	}
 	difftest.Same(t, "requests", asked(client), expected)
-}
-
-// An unused permission helps only an attacker. A missing one shows in a cluster.
-func TestRoleAllowsExactlyTheRequestsOfTheDriver(t *testing.T) {
-	t.Parallel()
-	made := dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`))
-	client := dratest.APIServer(nil, made)
-	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")
-	useAPI(r, client)
-	r.UsePlugins()
-	r.StartOffering(client, n)
-	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3)
-	n.Change(func() { n.Remove("enp3s0f0v2") }) // updates a slice
-	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF3)
-	_, err := r.Options.ClaimsOf(t.Context(), state.Pod{Namespace: "ns", Name: "pod"})
-	difftest.Must(t, err)
-	_, err = dra.ReadLabels(client, "node1")(t.Context())
-	difftest.Must(t, err)
-	r.Options.Notify(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Reason: claim.NoticeFailed})
-	r.PrepareByKubelet(made)
-	difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
-	difftest.Eventually(t, "the status and the Event are sent", func() bool {
-		return asked(client)["patch resourceclaims/status"] > 0 && asked(client)["create events"] > 0
-	})
-	r.Stop()
-	r.Agent, r.Withdraw = nil, true
-	r.StartKubelet(client, 0)
-	difftest.Eventually(t, "the slices are removed", func() bool { return asked(client)["delete resourceslices"] > 0 })
-	allowed := map[string]bool{}
-	for _, document := range strings.Split(difftest.Read(t, "../../deploy/cni-dra-driver/rbac.yaml"), "\n---\n") {
-		var role rbacv1.ClusterRole
-		difftest.Must(t, yaml.Unmarshal([]byte(document), &role))
-		for _, rule := range role.Rules {
-			for _, verb := range rule.Verbs {
-				allowed[verb+" "+rule.Resources[0]] = true
-			}
-		}
-	}
-	delete(allowed, "associated-node:patch resourceclaims/driver") // the API server checks it when the driver patches a status
-	difftest.Same(t, "permissions", slices.Sorted(maps.Keys(allowed)), slices.Sorted(maps.Keys(asked(client))))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"testing"
 
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
@@ -168,6 +171,7 @@ type refuser struct {
 	fault  string // a key of refusals
 	mu     sync.Mutex
 	failed map[string]bool // by call, such as "patch resourceclaims/status"
+	asked  map[string]bool // the same, also those that do not fail
 	whys   []string        // texts of the errors
 }
 
@@ -182,6 +186,7 @@ func (r *refuser) refuses(a clienttesting.Action) (bool, error) {
 	if of := a.GetResource(); of.Version != "v1" { // the library tries older versions after a 404
 		return true, refusals["not served"](of.GroupResource(), why)
 	}
+	r.asked[call] = true
 	if r.failed[call] || r.fault == noObject && !slices.Contains(noObjects, call) || r.fault == "overload" && a.GetVerb() == "watch" { // the library waits without a word
 		return false, nil
 	}
@@ -231,7 +236,7 @@ func TestCallOfAPIServerThatFailsIsSaidAndRepeated(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			made := dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`))
-			server, refuser, log := dratest.APIServer(nil, made), &refuser{fault: fault, failed: map[string]bool{}}, &transcript{}
+			server, refuser, log := dratest.APIServer(nil, made), &refuser{fault: fault, failed: map[string]bool{}, asked: map[string]bool{}}, &transcript{}
 			r, n, client := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev"), refuser.between(server)
 			r.UsePlugins()
 			o := &r.Options
@@ -251,6 +256,7 @@ func TestCallOfAPIServerThatFailsIsSaidAndRepeated(t *testing.T) {
 				fmt.Fprintln(log, err)
 			}
 			r.PrepareByKubelet(made)
+			_, _ = o.ClaimsOf(t.Context(), state.Pod{Namespace: "ns", Name: "pod"}) // as for a pod with claims by name
 			difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
 			r.Options.Notify(claim.Notice{Pod: state.Pod{Namespace: "ns", Name: "pod", UID: "uid-pod"}, Reason: claim.NoticeFailed})
 			difftest.Eventually(t, "the status is written", func() bool { return r.Agent.Census().PendingStatus == 0 && refuser.has("create events") })
@@ -260,15 +266,33 @@ func TestCallOfAPIServerThatFailsIsSaidAndRepeated(t *testing.T) {
 			r.StartKubelet(client, 0)
 			dratest.WaitDevices(t, server)
 			refuser.expectSaid(t, log)
+			difftest.Same(t, "permissions", permissions(t), slices.Sorted(maps.Keys(refuser.asked)))
 		})
 	}
+}
+
+// permissions are those of the driver. An unused one helps only an attacker, and a missing one shows in a cluster.
+func permissions(t *testing.T) []string {
+	t.Helper()
+	allowed := map[string]bool{}
+	for _, document := range strings.Split(difftest.Read(t, "../../deploy/cni-dra-driver/rbac.yaml"), "\n---\n") {
+		var role rbacv1.ClusterRole
+		difftest.Must(t, yaml.Unmarshal([]byte(document), &role))
+		for _, rule := range role.Rules {
+			for _, verb := range rule.Verbs {
+				allowed[verb+" "+rule.Resources[0]] = true
+			}
+		}
+	}
+	delete(allowed, "associated-node:patch resourceclaims/driver") // the API server checks it when the driver patches a status
+	return slices.Sorted(maps.Keys(allowed))
 }
 
 func (r *refuser) expectSaid(t *testing.T, log *transcript) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	want, calls := r.whys, 10 // "list resourceslices" twice
+	want, calls := slices.DeleteFunc(r.whys, func(why string) bool { return strings.HasSuffix(why, "get pods") }), 10 // "list resourceslices" twice
 	switch r.fault {
 	case "overload":
 		calls-- // of watch
