@@ -89,6 +89,26 @@ func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	r.eventually("removed at the next start", func() bool { return len(r.left()) == 0 })
 }
 
+// A copy is replaced only by another content: containers have the mount, and would keep the older file.
+func TestCopyStaysTheSameFileAndWhileTheJournalIsUnreadable(t *testing.T) {
+	r := newRig(t)
+	a := r.opened()
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	r.make(a, pod(), container())
+	path := filepath.Join(r.options.StageDir, sandbox, "devinfo/net1.json")
+	first, err := os.Stat(path)
+	difftest.Must(t, err)
+	r.make(a, pod(), container())
+	again, err := os.Stat(path)
+	difftest.Must(t, err)
+	difftest.Same(t, "the file is the same", os.SameFile(first, again), true)
+	files := r.staged(sandbox)
+	difftest.Must(t, os.RemoveAll(r.node.StateDir+"/attachments"), os.Symlink("attachments", r.node.StateDir+"/attachments"))
+	r.make(a, pod(), container())
+	difftest.Contains(t, r.logged(), "level=WARN", "state/attachments: ")
+	difftest.Same(t, "copies", r.staged(sandbox), files)
+}
+
 // A directory of device-info files that cannot be read does not say that a sandbox has none.
 func TestSandboxIsKeptWhileItsFilesAreUnknown(t *testing.T) {
 	r := newRig(t)
