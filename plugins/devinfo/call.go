@@ -74,8 +74,11 @@ func newCall(h Host, args *Args, cfg *config.Config) (*Call, error) {
 		}
 	}
 	if utils.ValidateNetworkName(cfg.Name) != nil {
-		return nil, failure.New(failure.Config, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name),
-			remedyOfName(cfg.Name))
+		remedy := "give the network another name"
+		if cfg.Name == "" {
+			remedy = `set the key "name", spelled in lower case`
+		}
+		return nil, failure.New(failure.Config, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name), remedy)
 	}
 	if err := checkVersion(cfg, args.Command, h.Log); err != nil {
 		return nil, err
@@ -84,13 +87,6 @@ func newCall(h Host, args *Args, cfg *config.Config) (*Call, error) {
 		h.Log.Warn(w)
 	}
 	return about(h, args, cfg), nil
-}
-
-func remedyOfName(name string) string {
-	if name == "" {
-		return `set the key "name", spelled in lower case`
-	}
-	return "give the network another name"
 }
 
 // checkVersion returns an error if the plugin does not support the configuration's CNI version, or if the version does not

@@ -79,12 +79,10 @@ func (c *Call) record(e, last *journal.Entry, done *undo) (err error) {
 		time.Sleep(sriovPause)
 	}
 	switch {
-	case errors.As(err, new(*journal.HeldError)):
-		return c.heldError(err)
 	case err != nil && failure.Code(err) == failure.IO:
 		return failure.New(failure.IO, err, "check the journal's directory "+c.Node.StateDir+" (node setting stateDir)")
 	case err != nil:
-		return err
+		return c.heldError(err)
 	}
 	if done.entry = e; again {
 		return nil
