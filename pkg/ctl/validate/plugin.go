@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -58,6 +59,9 @@ func (p *plugin) check() {
 	}
 	declared, ok := p.placeholders()
 	p.devices(declared)
+	if cdi := p.cfg.CDI; cdi != nil && cdi.SocketDir != "" && !filepath.IsAbs(cdi.SocketDir) {
+		p.find("format-doubt", p.path+".cdi.socketDir", quote(cdi.SocketDir), "rule", "must begin with a slash, or no container gets the socket")
+	}
 	p.capability()
 	p.position(ok && len(p.cfg.Problems) == 0 && attachment.LeadsToNoDevice(p.cfg, declared))
 	p.delegates()
@@ -245,9 +249,14 @@ func (p *plugin) delegates() {
 			}
 		}
 	}
+	known := slices.Sorted(maps.Keys(taken))
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Capabilities)) {
-		if len(p.cfg.Delegates) > 0 && p.cfg.Capabilities[name] && !taken[name] {
-			p.find("capability-idle", p.path+".capabilities."+name, json.RawMessage("true"))
+		switch here := p.path + ".capabilities." + name; {
+		case !p.cfg.Capabilities[name] || taken[name]:
+		case config.Resembles(name, known):
+			p.find("unknown-key", here, json.RawMessage("true"), "nearest", config.Nearest(name, known))
+		case len(p.cfg.Delegates) > 0:
+			p.find("capability-idle", here, json.RawMessage("true"))
 		}
 	}
 }
