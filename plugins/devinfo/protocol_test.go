@@ -202,7 +202,7 @@ func protocol(t *testing.T, name, verb string, f fault) (code uint) {
 	if f.stdin != "" {
 		cmd.Stdin = strings.NewReader(f.stdin)
 	}
-	cmd.Env = append(env, f.env, storyHost+"="+hostFile, storyBoot+"=boot-0", "DEVINFO_NODE_CONFIG="+nodeFile)
+	cmd.Env = append(env, f.env, storyHost+"="+hostFile, storyBoot+"=boot-0", "DEVINFO_NODE_CONFIG="+nodeFile, "GORACE="+os.Getenv("GORACE"))
 	err := cmd.Run()
 	if err == nil {
 		return 0
