@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime"
 	"slices"
 	"time"
 
@@ -159,7 +160,7 @@ func New(o Options) (*Engine, error) {
 		infoDir: o.DeviceInfoDir, retries: o.Retries, opened: func(string) {}, reached: o.Reached, log: o.Log,
 	}
 	e.records.closeNetns = e.steps.networks.Namespaces.Close
-	e.worker = &worker{lanes{t, map[lane]int{}, map[lane][]*claim{}}, e.steps, make(chan struct{}, 8)}
+	e.worker = &worker{lanes{t, map[lane]int{}, map[lane][]*claim{}}, e.steps, make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
 	if err := e.records.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -16,8 +16,8 @@ import (
 type worker struct {
 	lanes
 	steps *steps
-	// deciding has an element for each claim that is being observed. They wait for one mutex, and the runtime's requests with
-	// them.
+	// deciding has an element for each claim that is being observed. Half of the processors are left to the runtime's
+	// requests, which wait for the same mutex.
 	deciding chan struct{}
 }
 
