@@ -392,11 +392,11 @@ func TestCaptureContainsOnlyFieldsThatCommandsRead(t *testing.T) {
 		node.StateDir + "/claims/u1": {new(journal.Claim), `UID Part Namespace Name BootID Pods[] Netns Leases[].ID Leases[].Mode`},
 		"/claims/u1.json": {new(state.Claim),
 			`Namespace Name UID Pod.Namespace Pod.Name Pod.UID Attachments[].Request Attachments[].Pool
-			Attachments[].Device Attachments[].ShareID Attachments[].NodeDevice.Ref.Kind Attachments[].NodeDevice.Ref.PCI Attachments[].NodeDevice.Ref.PortOf Attachments[].NodeDevice.Ref.Aux Attachments[].NodeDevice.Ref.VDPA
+			Attachments[].Device Attachments[].ShareID Attachments[].NodeDevice.Ref.Kind Attachments[].NodeDevice.Ref.PCI Attachments[].NodeDevice.Ref.PortOf Attachments[].NodeDevice.Reset Attachments[].NodeDevice.Ref.Aux Attachments[].NodeDevice.Ref.VDPA
 			Attachments[].NodeDevice.Ref.IfName Attachments[].Driver Attachments[].Network Attachments[].CNIVersion Attachments[].IfName Attachments[].Phase
 			Attachments[].Error Attachments[].Ready.Status Attachments[].Execution.Sandbox Attachments[].Execution.Netns
 			Attachments[].Execution.BootID Attachments[].Execution.InfoFile Attachments[].Execution.Info Attachments[].Execution.DelError
-			Undeleted[].Request Undeleted[].Pool Undeleted[].Device Undeleted[].ShareID Undeleted[].NodeDevice.Ref.Kind Undeleted[].NodeDevice.Ref.PCI Undeleted[].NodeDevice.Ref.PortOf
+			Undeleted[].Request Undeleted[].Pool Undeleted[].Device Undeleted[].ShareID Undeleted[].NodeDevice.Ref.Kind Undeleted[].NodeDevice.Ref.PCI Undeleted[].NodeDevice.Ref.PortOf Undeleted[].NodeDevice.Reset
 			Undeleted[].NodeDevice.Ref.Aux Undeleted[].NodeDevice.Ref.VDPA Undeleted[].NodeDevice.Ref.IfName Undeleted[].Driver Undeleted[].Network
 			Undeleted[].CNIVersion Undeleted[].IfName Undeleted[].Phase Undeleted[].Error Undeleted[].Ready.Status
 			Undeleted[].Execution.Sandbox Undeleted[].Execution.Netns Undeleted[].Execution.BootID Undeleted[].Execution.InfoFile
