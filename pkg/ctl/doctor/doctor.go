@@ -87,7 +87,7 @@ func probes() []probe {
 			if e.Live == nil {
 				return ""
 			}
-			return Count(e.usable(), "free device") + ", usable"
+			return Count(e.countUsable(), "free device") + ", usable"
 		}},
 		{"leftovers", true, leftovers, is("no free VF differs from those beside it")},
 		{"addresses", true, addresses, is("no two VFs have the same MAC, except in a bond")},

@@ -47,8 +47,8 @@ func (e *Evidence) free(list []*hostdev.Device) (free []*hostdev.Device) {
 	return free
 }
 
-// usable returns how many free devices the next pod can get. It gets what is on a VF without an interface, not the VF.
-func (e *Evidence) usable() (n int) {
+// countUsable returns how many free devices the next pod can get. It gets what is on a VF without an interface, not the VF.
+func (e *Evidence) countUsable() (n int) {
 	for _, d := range e.free(e.candidates()) {
 		if !d.LacksInterface() || !slices.ContainsFunc(e.Devices, func(on *hostdev.Device) bool { return on.Parent == d }) {
 			n++
