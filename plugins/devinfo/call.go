@@ -170,7 +170,9 @@ func (c *Call) refusal() error {
 	var declared, spec error
 	if c.Args.CNIArgs != "" {
 		_, _, declared = c.Attachment.Declared(c.Config)
-		_, spec = c.Attachment.CDI(c.Config)
+	}
+	if object, err := c.Attachment.CDI(c.Config); object != nil || c.Args.CNIArgs != "" { // the kind depends on no value
+		spec = err
 	}
 	_, path := c.infoFileName()
 	if failure.Code(path) != failure.Config {

@@ -43,7 +43,7 @@ func (c *Call) del() error {
 	}
 	r := c.cleaner().Removal(e)
 	r.Netns = c.Args.Netns // the runtime's path is current; it is empty if the namespace is gone
-	r.Refused = e.Locked() == nil && (c.refusal() != nil || c.delegatesProblem() != nil)
+	r.Refused = e.Locked() == nil && (c.refusal() != nil || c.itself() || len(c.Config.DelegateProblems()) > 0)
 	if err := c.addNamed(r); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func (c *Call) delegatesProblem() error {
 		if problem := c.Config.DelegateProblem(n); problem != nil {
 			return problem
 		}
-		if err := c.unusable(n); err != nil {
+		if err := c.missing(n); err != nil {
 			return err
 		}
 	}
@@ -55,6 +55,11 @@ func (c *Call) unusable(n int) error {
 	if problem := c.Config.Unusable(n); problem != nil {
 		return problem
 	}
+	return c.missing(n)
+}
+
+// missing returns an error if the program of the n-th delegate is not on this node now.
+func (c *Call) missing(n int) error {
 	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {
 		return failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}

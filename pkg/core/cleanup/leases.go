@@ -48,15 +48,21 @@ func (c *Cleaner) AskedLeases(e *journal.Entry) (list []journal.DeviceLease, err
 	return list, nil
 }
 
-// named returns the names of devices and of interfaces of the host that the IDs and the delegates' configurations have.
-// runtime is the runtimeConfig for the delegates.
+// named returns the names of devices and of interfaces of the host that the IDs and the delegates' configurations have. A
+// name that a delegate could read as another device's is an error. runtime is the runtimeConfig for the delegates.
 func (c *Cleaner) named(ids []config.NamedID, delegates []json.RawMessage, runtime map[string]json.RawMessage) (names, interfaces []string, err error) {
 	for _, id := range ids {
+		if p := (config.DeviceKey{Key: id.Key, As: config.AsID, Value: id.ID}).Ambiguous(); p != nil && len(delegates) > 0 {
+			return nil, nil, p
+		}
 		names = append(names, id.ID)
 	}
 	for n, raw := range delegates {
-		devices, _ := config.DelegateDevices(fmt.Sprintf("delegates[%d]", n), raw, runtime) // ADD has refused problems
+		devices, _ := config.DelegateDevices(fmt.Sprintf("delegates[%d]", n), raw, runtime) // of two spellings both are there
 		for _, d := range devices {
+			if p := d.Ambiguous(); p != nil {
+				return nil, nil, p
+			}
 			switch d.As {
 			case config.AsID:
 				names = append(names, d.Value)

@@ -26,7 +26,7 @@ func (c *Config) DelegateProblem(n int) *Problem {
 		return p
 	}
 	for _, id := range c.DeviceIDs {
-		if p := (DeviceKey{id.Key, AsID, id.ID}).problem(); p != nil {
+		if p := (DeviceKey{id.Key, AsID, id.ID}).Ambiguous(); p != nil {
 			return p
 		}
 	}

@@ -50,8 +50,8 @@ func (d DeviceKey) Problem(want string) *Problem {
 	return &Problem{d.Key, clip(fmt.Appendf(nil, "%q", d.Value)), want}
 }
 
-// problem returns the problem of a name that a delegate could read as another one.
-func (d DeviceKey) problem() *Problem {
+// Ambiguous returns the problem of a name that a delegate could read as another one, or nil.
+func (d DeviceKey) Ambiguous() *Problem {
 	want := ""
 	switch {
 	case d.As == AsKernelPath && (strings.ContainsFunc(d.Value, unicode.IsControl) || !strings.HasPrefix(path.Clean(d.Value), "/sys/")):
@@ -111,7 +111,7 @@ func (s *scan) add(d DeviceKey) {
 	}
 	s.devices = append(s.devices, d)
 	if s.problem == nil {
-		s.problem = d.problem()
+		s.problem = d.Ambiguous()
 	}
 }
 
