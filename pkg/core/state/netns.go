@@ -42,7 +42,9 @@ func (n *Netns) Holds(dir, bootID, netns string) (bool, error) {
 	}
 	if written.IsZero() || dir != n.dir || !written.Equal(n.written) {
 		n.dir, n.written = dir, written
-		n.held, n.err = heldIn(store.Private(dir), bootID)
+		if n.held, n.err = heldIn(store.Private(dir), bootID); n.err != nil {
+			n.written = time.Time{} // what could not be read may be readable next time
+		}
 	}
 	if n.held[netns] {
 		return true, nil

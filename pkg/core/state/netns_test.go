@@ -41,4 +41,15 @@ func TestRecordsAreReadAgainOnlyAfterChange(t *testing.T) {
 	put("/d")
 	expect("/d", true)
 	expect("/b", false)
+
+	before := time.Now().Add(-2 * time.Hour)
+	write := func(text string) {
+		difftest.Must(t, os.WriteFile(state.Path(dir, "u1"), []byte(text), 0o600), os.Chtimes(dir, time.Time{}, before))
+	}
+	write("{")
+	if _, err := n.Holds(dir, "boot", "/e"); err == nil {
+		t.Error("a record that cannot be read is none")
+	}
+	write(record("/e")) // an error such as EMFILE ends without a change of the directory
+	expect("/e", true)
 }

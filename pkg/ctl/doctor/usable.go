@@ -47,10 +47,11 @@ func (e *Evidence) free(list []*hostdev.Device) (free []*hostdev.Device) {
 	return free
 }
 
-// countUsable returns how many free devices the next pod can get. It gets what is on a VF without an interface, not the VF.
+// countUsable returns how many free devices the next pod can get. A VF whose interface is not here is none of them: it is in a
+// namespace that doctor cannot see, or pods get what is on the VF.
 func (e *Evidence) countUsable() (n int) {
 	for _, d := range e.free(e.candidates()) {
-		if !d.LacksInterface() || !slices.ContainsFunc(e.Devices, func(on *hostdev.Device) bool { return on.Parent == d }) {
+		if !d.LacksInterface() || d.OnlyRDMA() {
 			n++
 		}
 	}

@@ -249,7 +249,7 @@ func (p *plugin) delegates() {
 			}
 		}
 	}
-	known := slices.Sorted(maps.Keys(taken))
+	known := []string{fileCapability, "deviceID"}
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Capabilities)) {
 		switch here := p.path + ".capabilities." + name; {
 		case !p.cfg.Capabilities[name] || taken[name]:

@@ -19,7 +19,7 @@ func TestTroubleshootingExplainsFindings(t *testing.T) {
 	}
 	for _, r := range validate.Rules() {
 		for _, part := range regexp.MustCompile(`\{[a-z]+\}`).Split(r.String(), -1) {
-			if !strings.Contains(golden, part) {
+			if part = strings.Trim(part, "; "); part != "" && !strings.Contains(golden, part) {
 				t.Errorf("%s: no document of testdata shows %q", r.Name, part)
 			}
 		}
