@@ -8,6 +8,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -19,28 +20,31 @@ import (
 )
 
 type network struct {
-	types.PluginConf
+	runtime
+	CNIVersion string `json:"cniVersion"`
+	Socket     string `json:"socket"` // on which the switch listens
+}
 
-	Socket        string `json:"socket"` // on which the switch listens
+type runtime struct {
 	RuntimeConfig struct {
 		DeviceInfoFile string `json:"CNIDeviceInfoFile"` // "" = the runtime wants no file
 	} `json:"runtimeConfig"`
 }
 
 func main() {
-	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Check: check, Del: del}, version.All, "an example of the library devinfo")
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Check: check, Del: del}, version.PluginSupports(current.ImplementedSpecVersion, "1.0.0", "0.4.0", "0.3.1", "0.3.0"), "an example of the library devinfo")
 }
 
-func parse(stdin []byte) (n network, err error) {
-	if err := json.Unmarshal(stdin, &n); err != nil {
-		return n, types.NewError(types.ErrDecodingFailure, "the network configuration is not valid", err.Error())
+func parse(stdin []byte, into any) error {
+	if err := json.Unmarshal(stdin, into); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "the network configuration is not valid", err.Error())
 	}
-	return n, nil
+	return nil
 }
 
 func add(args *skel.CmdArgs) error {
-	n, err := parse(args.StdinData)
-	if err != nil {
+	var n network
+	if err := parse(args.StdinData, &n); err != nil {
 		return err
 	}
 	if n.Socket == "" {
@@ -65,19 +69,24 @@ func add(args *skel.CmdArgs) error {
 }
 
 func check(args *skel.CmdArgs) error {
-	n, err := parse(args.StdinData)
-	if err != nil || n.RuntimeConfig.DeviceInfoFile == "" {
+	var n network
+	if err := parse(args.StdinData, &n); err != nil || n.RuntimeConfig.DeviceInfoFile == "" {
 		return err
 	}
-	_, err = devinfo.ReadFile(n.RuntimeConfig.DeviceInfoFile)
+	info, err := devinfo.ReadFile(n.RuntimeConfig.DeviceInfoFile)
+	if err == nil && (info.VhostUser == nil || info.VhostUser.Path != n.Socket) {
+		err = fmt.Errorf("%s no longer has the socket %s: another program has written it", n.RuntimeConfig.DeviceInfoFile, n.Socket)
+	}
 	return err
 }
 
-// Del frees the port at the switch too. It succeeds if nothing is left.
+// Del frees the port at the switch too. It succeeds if nothing is left, and reads only what it needs, so that a network that
+// ADD refuses can be deleted.
 func del(args *skel.CmdArgs) error {
-	n, err := parse(args.StdinData)
-	if err != nil || n.RuntimeConfig.DeviceInfoFile == "" { // older Multus passes no path: record that of ADD
+	var r runtime
+	err := parse(args.StdinData, &r)
+	if err != nil || r.RuntimeConfig.DeviceInfoFile == "" { // older Multus passes no path: record that of ADD
 		return err
 	}
-	return devinfo.RemoveFile(n.RuntimeConfig.DeviceInfoFile)
+	return devinfo.RemoveFile(r.RuntimeConfig.DeviceInfoFile)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"log"
 	"os"
@@ -22,7 +23,8 @@ func Example() {
 	fmt.Println(add(args), check(args))
 	text, err := os.ReadFile(path)
 	fmt.Print(string(text), err, "\n")
-	fmt.Println(del(args), del(args), check(args) != nil)
+	args.StdinData = bytes.ReplaceAll(args.StdinData, []byte(`"/run/fast.sock"`), []byte("5"))
+	fmt.Println(del(args), del(args), add(args) != nil, check(args) != nil)
 	// Output:
 	// {
 	//     "cniVersion": "1.1.0",
@@ -43,5 +45,5 @@ func Example() {
 	//   }
 	// }
 	// <nil>
-	// <nil> <nil> true
+	// <nil> <nil> true true
 }
