@@ -58,6 +58,7 @@ type Kubelet struct {
 	lost       atomic.Bool        // the library may have dropped slices of last
 	metadata   *metadataFiles
 	wakes      *wakes
+	checks     atomic.Int32 // registrations for which the Node object has still to be read
 	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
 }
 
@@ -151,7 +152,9 @@ func (k *Kubelet) Registered() error {
 func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if s, ok := request.(*registerapi.RegistrationStatus); ok {
 		k.registered.Store(s)
-		go k.checkNode()
+		if k.checks.Add(1) == 1 {
+			k.publishing.Go(k.checkNodes)
+		}
 	}
 	answer, err := handle(ctx, request)
 	prepared, ok := answer.(*drapb.NodePrepareResourcesResponse)
@@ -175,6 +178,14 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 		}
 	}
 	return answer, nil
+}
+
+// checkNodes checks the Node object until no further registration has come meanwhile.
+func (k *Kubelet) checkNodes() {
+	for due := int32(0); !k.checks.CompareAndSwap(due, 0) && k.ctx.Err() == nil; {
+		due = k.checks.Load()
+		k.checkNode()
+	}
 }
 
 // checkNode ends the process if the Node object was deleted and created again. kubeletplugin would keep

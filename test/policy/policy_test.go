@@ -227,8 +227,11 @@ func (n node) byDriver(t *testing.T) (given, *state.Claim) {
 	} else if info := own.Describe(at); info != nil {
 		at.Info = info.Encode()
 	}
-	spec, err := gate.Spec(record, at, false)
+	spec, withheld, err := gate.Spec(record, at, false)
 	difftest.Must(t, err)
+	for _, r := range withheld {
+		n.log.Warn("device withheld from containers", "device", r.Device)
+	}
 	network.SetRDMA(spec, network.RDMAVariable(record.Attachments))
 	return bySpec(spec), record
 }

@@ -124,7 +124,7 @@ type Plugin struct {
 	stage   stage
 	waiting *nri.Budget
 
-	abandoned atomic.Int32 // decisions that were too late and still run
+	hangs atomic.Bool // no decision has ended since one was given up
 
 	staging sync.Mutex // held from reading the journal until the copies are written
 

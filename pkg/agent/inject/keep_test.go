@@ -334,6 +334,34 @@ func TestDecisionOfSlowNodeHasABudget(t *testing.T) {
 	})
 }
 
+// One decision that hangs for ever takes no time from those that are slow, as on a busy node.
+func TestDecisionThatHangsLeavesOthersTheirTime(t *testing.T) {
+	r := newRig(t)
+	synctest.Test(t, func(t *testing.T) {
+		hang, calls := make(chan bool), 0
+		r.options.Node = func() (config.Node, error) {
+			if calls++; calls == 1 {
+				<-hang
+			}
+			time.Sleep(60 * time.Millisecond)
+			return r.node, syscall.EIO
+		}
+		a, late := r.agent(), 0
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			_, _, err := a.CreateContainer(ctx, pod("k8s.v1.cni.cncf.io/networks=sriov-net"), container())
+			cancel()
+			if strings.Contains(fmt.Sprint(err), "no decision in time") {
+				late++
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		close(hang)
+		time.Sleep(time.Second)              // until it has ended
+		difftest.Same(t, "refused", late, 2) // it, and the next one, for which the budget is spent
+	})
+}
+
 // The work of a decision must not grow with the attachments of other pods. Reading the names in two directories does.
 func TestCostOfDecisionIsThatOfAnEmptyNode(t *testing.T) {
 	var reads []int

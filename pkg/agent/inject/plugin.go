@@ -120,11 +120,12 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
 	defer cancel()
 	free := work
-	if p.abandoned.Load() > 0 {
+	if p.hangs.Load() {
 		free = workBesideHang
 	}
 	select {
 	case v := <-decided:
+		p.hangs.Store(false)
 		return v
 	case <-time.After(free):
 	case <-ctx.Done():
@@ -133,21 +134,23 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	defer end()
 	select {
 	case v := <-decided:
+		p.hangs.Store(false)
 		return v
 	case <-waiting.Done():
 	}
-	p.abandoned.Add(1)
+	p.hangs.Store(true)
 	go func() {
 		<-decided
-		p.abandoned.Add(-1)
+		p.hangs.Store(false)
 	}()
 	stopped := errors.Is(ctx.Err(), context.Canceled) // the agent has no time left to find out
 	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"), hasNetworks(pod) || stopped || p.MissingInfo == Reject)
 }
 
 // A decision normally takes a few milliseconds, and on a busy node up to 80, which must not be cut off. What exceeds work is
-// a wait for the node, with which all pods of the node wait; together these waits take at most a second in any ten. While
-// an earlier decision hangs, others have less time, so that a node that hangs does not take 100 ms for each container.
+// a wait for the node, with which all pods of the node wait; together these waits take at most a second in any ten. After
+// one that was given up, others have less time until one ends, so that a node that hangs does not take 100 ms for each
+// container.
 const (
 	work           = 100 * time.Millisecond
 	workBesideHang = 20 * time.Millisecond

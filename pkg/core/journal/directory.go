@@ -71,7 +71,7 @@ func (o *owner) readable(show bool) error {
 func (j *Journal) Ignored() *Journal {
 	none := Open("/dev/null/journal", j.bootID) // cannot exist
 	none.Show = true
-	none.SRIOVLocks, none.NetnsGone, none.ClaimDir = j.SRIOVLocks, j.NetnsGone, j.ClaimDir
+	none.SRIOVLocks, none.NetnsGone = j.SRIOVLocks, j.NetnsGone
 	return none
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
@@ -317,6 +318,14 @@ func TestUnreadableDirectoryIsNotAnEmptyOne(t *testing.T) {
 	if said < 40 {
 		t.Errorf("%d errors", said)
 	}
+}
+
+// Whoever can write to the journal could else name records of the driver.
+func TestIgnoredJournalNamesNoRecordsOfDriver(t *testing.T) {
+	j, dir := open(t)
+	must(t, os.MkdirAll(dir, 0o700), os.Symlink("/tmp/others", filepath.Join(dir, "driver")))
+	difftest.Equal(t, j.ClaimDir(), "/tmp/others")
+	difftest.Equal(t, j.Ignored().ClaimDir(), state.DefaultDir)
 }
 
 func TestInvalidKeyIsRefusedAndErrorOfCallerReturned(t *testing.T) {

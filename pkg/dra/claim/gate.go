@@ -14,6 +14,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/network"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -37,6 +38,8 @@ type written struct {
 	admits string // see [network.Admitted]
 	userns bool   // the pod has its own user namespace
 	rdma   string // DEVINFO_RDMA_DEVICES of the pod
+
+	withheld []grant.Refusal // what containers do not get
 }
 
 // open writes the metadata of attachments, then the CDI specs that let their containers start.
@@ -85,6 +88,9 @@ func (g *gate) openOne(c *claim, at *state.Attachment) error {
 			return err
 		}
 	}
+	for _, r := range as.withheld {
+		g.Log.Warn("device withheld from containers", "claim", c.record.Namespace+"/"+c.record.Name, "request", at.Request, "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
+	}
 	return g.writeSpec(c, file, spec, as)
 }
 
@@ -111,8 +117,8 @@ func (g *gate) writeMetadata(c *claim, request string) error {
 }
 
 func (g *gate) specOf(record *state.Claim, at *state.Attachment, userns bool) (*specs.Spec, written, error) {
-	spec, err := g.Spec(record, at, userns)
-	return spec, written{admits: network.Admitted(record, at), userns: userns}, err
+	spec, withheld, err := g.Spec(record, at, userns)
+	return spec, written{admits: network.Admitted(record, at), userns: userns, withheld: withheld}, err
 }
 
 // adopt reports whether the spec is on disk already, because an earlier process wrote it. Nothing is written again then,
@@ -125,7 +131,7 @@ func (g *gate) adopt(c *claim, at *state.Attachment, file string, spec *specs.Sp
 	g.writing.Lock()
 	defer g.writing.Unlock()
 	now, err := g.Specs.Read(file)
-	if _, ours := g.written[file]; err == nil && !ours && at.Bare() && network.Covers(now, spec) {
+	if _, ours := g.written[file]; err == nil && !ours && at.Bare() && g.Covers(now, spec, as.userns) {
 		as.text = now
 	}
 	if err != nil || !bytes.Equal(now, as.text) {

@@ -36,15 +36,25 @@ func (w *worker) run() {
 // work runs steps of a claim until it needs none now.
 func (w *worker) work(uid string) {
 	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
-		w.deciding <- struct{}{}
+		end := w.turn()
 		seen := w.observe(c)
 		s := plan.Next(seen.record, seen.goal, seen.view)
 		lanes, ok := w.begin(c, s, seen)
-		<-w.deciding
+		end()
 		if !ok {
 			return
 		}
 		w.end(c, s, seen.goal, lanes, w.steps.execute(c, s, seen.sandbox))
+	}
+}
+
+// turn waits until few claims are being observed, but not for one whose reads hang.
+func (w *worker) turn() (end func()) {
+	select {
+	case w.deciding <- struct{}{}:
+		return func() { <-w.deciding }
+	case <-time.After(500 * time.Millisecond):
+		return func() {}
 	}
 }
 

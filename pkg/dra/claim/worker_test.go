@@ -69,6 +69,16 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 	}
 }
 
+// The reads of other claims may hang.
+func TestClaimIsNotKeptByReadsOfOthers(t *testing.T) {
+	e := newEngine(t)
+	for range cap(e.worker.deciding) {
+		e.worker.deciding <- struct{}{}
+	}
+	e.table.claims["u1"] = newClaim(&state.Claim{UID: "u1"})
+	e.worker.work("u1")
+}
+
 func newEngine(t *testing.T) *Engine {
 	t.Helper()
 	dir := t.TempDir()

@@ -308,6 +308,11 @@ func TestDeviceIsCheckedAtADD(t *testing.T) {
 			dratest.Survey(b.Agent)
 			return nil
 		}, []string{dratest.VF0, "the host needs it: enp3s0f0v0 has a default route"}},
+		"an uplink, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) error {
+			n.Text = append(n.Text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
+			b.Start()
+			return nil
+		}, []string{dratest.VF0, "the host needs it: enp3s0f0v0 has a default route"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {

@@ -33,7 +33,10 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
-	decision := n.last.Load().decisions[at.Device] // the device may have got a default route since Prepare
+	decision, err := n.decisionOf(at.Device) // the device may have got a default route since Prepare
+	if err != nil {
+		return nil, fmt.Errorf("device %s: %w", at.Device, err)
+	}
 	if why := decision.Device.UsedByHost(); why != "" {
 		return nil, fmt.Errorf("device %s: %s: delete the pod, so that it gets a different device", at.Device, why)
 	}
@@ -64,8 +67,29 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 			n.Log.Warn("the kernel is older than 5.6: what pods change with ethtool is neither seen nor restored")
 		})
 	}
-	snapshot.Reset, snapshot.Withhold = restore.ResetMode(cmp.Or(at.NodeDevice.Reset, decision.Resets())), at.NodeDevice.Withhold || decision.Withholds()
+	reset, withhold := at.NodeDevice.Reset, at.NodeDevice.Withhold
+	if reset == "" {
+		reset, withhold = decision.Resets(), decision.Withholds()
+	}
+	snapshot.Reset, snapshot.Withhold = restore.ResetMode(reset), withhold
 	return json.Marshal(snapshot)
+}
+
+// decisionOf returns what the last survey has found of a device. Before the first survey of this process it reads the node.
+func (n *Node) decisionOf(device string) (d inventory.Decision, err error) {
+	last := n.last.Load()
+	if last.decisions != nil || n.Inventory == nil {
+		return last.decisions[device], nil
+	}
+	host, err := n.Inventory.Host()
+	if err != nil {
+		return d, err
+	}
+	devices, _, err := inventory.Read(host)
+	if at := slices.IndexFunc(devices, func(d inventory.Device) bool { return d.Name == device }); at >= 0 {
+		d.Device = devices[at]
+	}
+	return d, err
 }
 
 // mayRebind returns an error if the function is in use or cannot be bound to the driver.

@@ -19,6 +19,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/host/store"
@@ -61,41 +62,38 @@ func (g *Gate) File(record *state.Claim, at *state.Attachment) string {
 }
 
 // Spec returns the CDI spec of a gate, except for DEVINFO_RDMA_DEVICES: see [SetRDMA]. userns says that the pod has its own
-// user namespace.
-func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*specs.Spec, error) {
+// user namespace. It also returns what containers do not get.
+func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*specs.Spec, []grant.Refusal, error) {
 	edits := cdispec.Device{Kind: g.Kind, Name: GateName(record.UID, at), IfName: at.IfName}
-	log := g.Log.With("claim", record.Namespace+"/"+record.Name, "request", at.Request)
 	if at.Bare() {
 		edits.Request = requestOf(record, at)
 	} else if at.Info != nil {
-		edits.InfoFile = g.mountableInfoFile(log, at)
+		edits.InfoFile = g.mountableInfoFile(g.Log.With("claim", record.Namespace+"/"+record.Name, "request", at.Request), at)
 	}
 	info, err := g.infoOf(at)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	given, err := g.Node.Grant(record, at, info)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if userns {
 		given.InUserNamespace()
 	}
-	for _, r := range given.Refusals {
-		log.Warn("device withheld from containers", "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
-	}
 	edits.Info, edits.Nodes, edits.Mounts = info, given.Nodes, given.Mounts
 	spec, err := edits.Spec()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	g.addHook(record, at, spec)
 	spec.Version, err = specs.MinimumRequiredVersion(spec)
-	return spec, err
+	return spec, given.Refusals, err
 }
 
-// Covers reports whether the text of a spec gives the same containers as spec at least its variables and device nodes.
-func Covers(text []byte, spec *specs.Spec) bool {
+// Covers reports whether the text of a spec gives the same containers as spec at least its variables and device nodes, and
+// with userns no device node that a pod with its own user namespace cannot open.
+func (g *Gate) Covers(text []byte, spec *specs.Spec, userns bool) bool {
 	var old specs.Spec
 	if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
 		return false
@@ -105,7 +103,12 @@ func Covers(text []byte, spec *specs.Spec) bool {
 	lacksNode := func(d *specs.DeviceNode) bool {
 		return !slices.ContainsFunc(has.DeviceNodes, func(o *specs.DeviceNode) bool { return reflect.DeepEqual(o, d) })
 	}
-	return reflect.DeepEqual(has.Hooks, wants.Hooks) && !slices.ContainsFunc(wants.Env, lacksVariable) && !slices.ContainsFunc(wants.DeviceNodes, lacksNode)
+	isClosed := func(d *specs.DeviceNode) bool {
+		node, err := g.Node.Granter.Nodes(d.Path)
+		return err == nil && grant.RefuseInUserNamespace(node) != nil
+	}
+	return reflect.DeepEqual(has.Hooks, wants.Hooks) && !slices.ContainsFunc(wants.Env, lacksVariable) &&
+		!slices.ContainsFunc(wants.DeviceNodes, lacksNode) && !(userns && g.Node.Granter != nil && slices.ContainsFunc(has.DeviceNodes, isClosed))
 }
 
 // addHook adds a hook that fails containers for which the gate was not opened, such as those of another pod, or of the

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Namespaces keeps the network namespaces of sandboxes open from ADD until DEL has ended, because a runtime may remove a
@@ -21,7 +23,7 @@ func (n *Namespaces) Hold(sandbox, path string) error {
 	if n.held(sandbox) != nil {
 		return nil
 	}
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // the path may be a FIFO by now
 	if err == nil {
 		err = n.Check(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	}

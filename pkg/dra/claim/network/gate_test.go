@@ -1,0 +1,47 @@
+package network
+
+import (
+	"encoding/json"
+	"io/fs"
+	"testing"
+
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/test/difftest"
+)
+
+// A spec that an earlier process wrote may give more than is known now, but nothing that its pod cannot open.
+func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
+	perms := map[string]fs.FileMode{"/dev/a": 0o666, "/dev/b": 0o600}
+	g := &Gate{Node: &devices.Node{Options: devices.Options{Granter: &grant.Granter{Nodes: func(path string) (cdispec.DeviceNode, error) {
+		if perms[path] == 0 {
+			return cdispec.DeviceNode{}, fs.ErrNotExist
+		}
+		return cdispec.DeviceNode{Path: path, Perm: perms[path]}, nil
+	}}}}}
+	give := func(paths ...string) *specs.Spec {
+		var e specs.ContainerEdits
+		for _, path := range paths {
+			e.DeviceNodes = append(e.DeviceNodes, &specs.DeviceNode{Path: path})
+		}
+		return &specs.Spec{Devices: []specs.Device{{ContainerEdits: e}}}
+	}
+	for _, test := range []struct {
+		was, is      *specs.Spec
+		any, ownUser bool // whether it covers for a pod without and with a user namespace
+	}{
+		{give("/dev/a"), give("/dev/a"), true, true},
+		{give("/dev/a"), give(), true, true},
+		{give("/dev/a", "/dev/b"), give("/dev/a"), true, false},
+		{give("/dev/a", "/dev/gone"), give("/dev/a"), true, true},
+		{give("/dev/b"), give("/dev/a"), false, false},
+	} {
+		text, err := json.Marshal(test.was)
+		difftest.Must(t, err)
+		difftest.Equal(t, g.Covers(text, test.is, false), test.any)
+		difftest.Equal(t, g.Covers(text, test.is, true), test.ownUser)
+	}
+}
