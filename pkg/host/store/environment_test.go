@@ -11,14 +11,8 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/test/difftest"
 )
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // childKey is an environment variable with the argument of a child process that runs a test again.
 const childKey = "STORE_TEST_CHILD"
@@ -59,7 +53,7 @@ func inNamespace(t *testing.T) bool {
 func mount(t *testing.T, flags uintptr, options string) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, syscall.Mount("tmpfs", dir, "tmpfs", flags, options))
+	difftest.Must(t, syscall.Mount("tmpfs", dir, "tmpfs", flags, options))
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err) // fails if a file is still open
@@ -83,8 +77,8 @@ func TestFullDiskKeepsOldFiles(t *testing.T) {
 		"nr_inodes=3": {0, nil, syscall.ENOSPC},
 	} {
 		d := store.Open(mount(t, 0, options))
-		must(t, d.Write("net1", []byte("old")))
-		must(t, d.Write("net2", make([]byte, c.fill)))
+		difftest.Must(t, d.Write("net1", []byte("old")))
+		difftest.Must(t, d.Write("net2", make([]byte, c.fill)))
 		if err := d.Write("net1", c.content); !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("")) {
 			t.Errorf("%s: Write: got %v", options, err)
 		}
@@ -92,9 +86,9 @@ func TestFullDiskKeepsOldFiles(t *testing.T) {
 			t.Errorf("%s: Writable: got %v", options, err)
 		}
 		expect(t, d, "net1", "old")
-		expectEntries(t, d.Path(""), "net1", "net2")
-		must(t, d.Remove("net1"))
-		expectEntries(t, d.Path(""), "net2")
+		difftest.Holds(t, d.Path(""), "net1", "net2")
+		difftest.Must(t, d.Remove("net1"))
+		difftest.Holds(t, d.Path(""), "net2")
 	}
 }
 
@@ -104,14 +98,14 @@ func TestWritableChecksModeIfUnnamedFilesAreUnsupported(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	must(t, syscall.Mount("devpts", dir, "devpts", 0, "newinstance"))
+	difftest.Must(t, syscall.Mount("devpts", dir, "devpts", 0, "newinstance"))
 	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
 	if f, err := os.OpenFile(dir, 0o20000000|syscall.O_DIRECTORY|os.O_WRONLY, 0o600); err == nil {
 		f.Close()
 		t.Fatal("it has nameless files")
 	}
-	must(t, store.Open(dir).Writable())
-	must(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
+	difftest.Must(t, store.Open(dir).Writable())
+	difftest.Must(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
 	if err := store.Open(dir).Writable(); !errors.Is(err, syscall.EROFS) || !strings.HasPrefix(err.Error(), dir+": not writable: ") {
 		t.Errorf("read-only: got %v", err)
 	}
@@ -142,8 +136,8 @@ func TestWritableChecksNearestAncestorAndCreatesNothing(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	expectEntries(t, dir)
-	must(t, os.Symlink("nothing", dir+"/dangling"))
+	difftest.Holds(t, dir)
+	difftest.Must(t, os.Symlink("nothing", dir+"/dangling"))
 	err := store.Open(dir + "/dangling/cni").Writable()
 	if want := dir + "/dangling: symbolic link to nothing"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -162,26 +156,26 @@ func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o555))
+	difftest.Must(t, os.Chmod(dir, 0o555))
 	asUser(t, dir)
 }
 
 func TestOwnerRepairsDirectoriesOfMode000(t *testing.T) {
 	if dir := os.Getenv(childKey); dir != "" {
 		d := store.Open(dir + "/k8s/cni")
-		must(t, d.Make())
-		must(t, d.Write("net1", []byte("x")))
+		difftest.Must(t, d.Make())
+		difftest.Must(t, d.Write("net1", []byte("x")))
 		expect(t, d, "net1", "x")
 		return
 	}
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o755)) // TempDir applied the umask
-	must(t, os.MkdirAll(dir+"/k8s/cni", 0o755))
+	difftest.Must(t, os.Chmod(dir, 0o755)) // TempDir applied the umask
+	difftest.Must(t, os.MkdirAll(dir+"/k8s/cni", 0o755))
 	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
 		if os.Getuid() == 0 {
-			must(t, os.Chown(path, user, user))
+			difftest.Must(t, os.Chown(path, user, user))
 		}
-		must(t, os.Chmod(path, 0))
+		difftest.Must(t, os.Chmod(path, 0))
 	}
 	asUser(t, dir)
 }
@@ -197,7 +191,7 @@ func asUser(t *testing.T, dir string) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
 		// testing creates the parent of a test's temporary directories with mode 0700 or 0755.
-		must(t, os.Chmod(filepath.Dir(dir), 0o755))
+		difftest.Must(t, os.Chmod(filepath.Dir(dir), 0o755))
 	}
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
@@ -212,17 +206,17 @@ func TestTemporaryFileOfOtherUserIsNotReused(t *testing.T) {
 	}
 	d := store.Open(t.TempDir())
 	const temp = ".net1.devinfo"
-	put(t, d.Path(temp), "theirs")
-	must(t, os.Chown(d.Path(temp), 65534, 65534))
+	difftest.Write(t, d.Path(temp), "theirs", 0o644)
+	difftest.Must(t, os.Chown(d.Path(temp), 65534, 65534))
 	theirs, err := os.Open(d.Path(temp))
-	must(t, err)
+	difftest.Must(t, err)
 	defer theirs.Close()
-	must(t, syscall.Flock(int(theirs.Fd()), syscall.LOCK_EX))
+	difftest.Must(t, syscall.Flock(int(theirs.Fd()), syscall.LOCK_EX))
 	if err := d.Write("net1", []byte("new")); err != nil { // does not wait for the other user's lock
 		t.Fatal(err)
 	}
 	stat, err := os.Stat(d.Path("net1"))
-	must(t, err)
+	difftest.Must(t, err)
 	if owner := stat.Sys().(*syscall.Stat_t).Uid; owner != 0 {
 		t.Errorf("the file belongs to user %d", owner)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestNewDirectoriesAndFilesHaveTheirModesWhateverTheUmask(t *testing.T) {
@@ -29,7 +30,7 @@ func TestNewDirectoriesAndFilesHaveTheirModesWhateverTheUmask(t *testing.T) {
 			old := syscall.Umask(umask)
 			err := errors.Join(d.Write("net1", nil), made.Make())
 			syscall.Umask(old)
-			must(t, err)
+			difftest.Must(t, err)
 			for path, want := range map[string]fs.FileMode{
 				"/a": 0o755, "/a/written": c.dir, "/a/written/net1": c.file, "/b": 0o755, "/b/made": c.dir,
 			} {
@@ -45,42 +46,31 @@ func TestNewDirectoriesAndFilesHaveTheirModesWhateverTheUmask(t *testing.T) {
 func TestMakeRepairsDirectoriesOfMode000(t *testing.T) {
 	top := t.TempDir()
 	d := store.Open(top + "/k8s/cni")
-	must(t, d.Make())
+	difftest.Must(t, d.Make())
 	modes := func(parent, dir fs.FileMode) {
 		t.Helper()
 		if p, c := mode(t, top+"/k8s"), mode(t, d.Path("")); p != parent || c != dir {
 			t.Errorf("the modes are %o and %o, want %o and %o", p, c, parent, dir)
 		}
 	}
-	must(t, os.Chmod(top+"/k8s", 0o710))
-	must(t, os.Chmod(d.Path(""), 0o700))
-	must(t, errors.Join(d.Write("net1", nil), d.Make()))
+	difftest.Must(t, os.Chmod(top+"/k8s", 0o710))
+	difftest.Must(t, os.Chmod(d.Path(""), 0o700))
+	difftest.Must(t, errors.Join(d.Write("net1", nil), d.Make()))
 	modes(0o710, 0o700)
-	must(t, os.Chmod(d.Path(""), 0))
-	must(t, os.Chmod(top+"/k8s", 0))
+	difftest.Must(t, os.Chmod(d.Path(""), 0))
+	difftest.Must(t, os.Chmod(top+"/k8s", 0))
 	if os.Getuid() == 0 {
-		must(t, d.Write("net1", nil))
+		difftest.Must(t, d.Write("net1", nil))
 		modes(0, 0)
 	}
-	must(t, d.Make())
+	difftest.Must(t, d.Make())
 	modes(0o755, 0o755)
-}
-
-func TestWriteBelowAFileFailsAndNamesIt(t *testing.T) {
-	top := t.TempDir()
-	put(t, top+"/file", "")
-	d := store.Open(top + "/file/cni")
-	for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
-		if want := top + "/file: not a directory"; err == nil || err.Error() != want {
-			t.Errorf("%s: got %v, want %s", method, err, want)
-		}
-	}
 }
 
 func TestReadersSeeOldOrNewFileDuringWrites(t *testing.T) {
 	d := store.Open(t.TempDir())
 	content := func(writer int) []byte { return bytes.Repeat([]byte{'a' + byte(writer)}, 1000+5000*writer) }
-	must(t, d.Write("net1", content(0)))
+	difftest.Must(t, d.Write("net1", content(0)))
 	var writers, readers sync.WaitGroup
 	stop := make(chan struct{})
 	for w := range 8 {
@@ -112,7 +102,7 @@ func TestReadersSeeOldOrNewFileDuringWrites(t *testing.T) {
 	writers.Wait()
 	close(stop)
 	readers.Wait()
-	expectEntries(t, d.Path(""), "net1")
+	difftest.Holds(t, d.Path(""), "net1")
 }
 
 func TestConcurrentWriteRemoveAndSweepSucceed(t *testing.T) {
@@ -133,7 +123,7 @@ func TestConcurrentWriteRemoveAndSweepSucceed(t *testing.T) {
 		})
 	}
 	all.Wait()
-	expectEntries(t, d.Path(""), "own0", "own1", "own2", "own3")
+	difftest.Holds(t, d.Path(""), "own0", "own1", "own2", "own3")
 }
 
 // The library's writers have no lock, so Sweep takes them for dead. They try again.
@@ -155,16 +145,16 @@ func TestSweepMakesNoWriterOfTheLibraryFail(t *testing.T) {
 		}
 	})
 	for range 50 {
-		must(t, devinfo.WriteFile(d.Path("net1"), info))
-		if _, err := d.Info("net1"); err != nil {
-			t.Error(err)
+		difftest.Must(t, devinfo.WriteFile(d.Path("net1"), info))
+		if got, err := d.Info("net1"); err != nil || got.PCI.Address != info.PCI.Address {
+			t.Errorf("got %v, %v", got, err)
 		}
 	}
 	close(stop)
 	sweeps.Wait()
-	put(t, d.Path(".4711.devinfo"), "half") // of a killed writer
-	must(t, d.Sweep(func(string) {}))
-	expectEntries(t, d.Path(""), "net1")
+	difftest.Write(t, d.Path(".4711.devinfo"), "half", 0o644) // of a killed writer
+	difftest.Must(t, d.Sweep(func(string) {}))
+	difftest.Holds(t, d.Path(""), "net1")
 }
 
 func TestWriteWaitsOnlyForWriterOfSameName(t *testing.T) {
@@ -172,16 +162,16 @@ func TestWriteWaitsOnlyForWriterOfSameName(t *testing.T) {
 	temp := lockTemporary(t, d, "net1")
 	written := make(chan error, 1)
 	go func() { written <- d.Write("net1", []byte("second")) }()
-	must(t, d.Write("net2", nil))
+	difftest.Must(t, d.Write("net2", nil))
 	awaitWaiter(t, temp)
 	_, err := temp.WriteString("first")
-	must(t, err)
-	must(t, os.Rename(temp.Name(), d.Path("net1"))) // the last step of Write
+	difftest.Must(t, err)
+	difftest.Must(t, os.Rename(temp.Name(), d.Path("net1"))) // the last step of Write
 	expect(t, d, "net1", "first")
 	temp.Close()
-	must(t, <-written)
+	difftest.Must(t, <-written)
 	expect(t, d, "net1", "second")
-	expectEntries(t, d.Path(""), "net1", "net2")
+	difftest.Holds(t, d.Path(""), "net1", "net2")
 }
 
 func TestSweepRemovesOnlyFilesOfDeadWriters(t *testing.T) {
@@ -196,17 +186,17 @@ func TestSweepRemovesOnlyFilesOfDeadWriters(t *testing.T) {
 	if got := swept(); got != nil { // the directory does not exist yet
 		t.Errorf("swept %v", got)
 	}
-	must(t, os.MkdirAll(d.Path(""), 0o755))
+	difftest.Must(t, os.MkdirAll(d.Path(""), 0o755))
 	for _, name := range []string{"net1", ".net1.devinfo", ".gone.devinfo", ".net1.tmp", "..devinfo", ".devinfo", ".multus"} {
-		put(t, d.Path(name), "x")
+		difftest.Write(t, d.Path(name), "x", 0o644)
 	}
-	must(t, os.Symlink("net1", d.Path(".link.devinfo")))
-	must(t, os.MkdirAll(d.Path(".dir.devinfo"), 0o755))
+	difftest.Must(t, os.Symlink("net1", d.Path(".link.devinfo")))
+	difftest.Must(t, os.MkdirAll(d.Path(".dir.devinfo"), 0o755))
 	live := lockTemporary(t, d, "live")
 	if got, want := swept(), []string{".gone.devinfo", ".net1.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
 	}
-	expectEntries(t, d.Path(""), "..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1")
+	difftest.Holds(t, d.Path(""), "..devinfo", ".devinfo", ".dir.devinfo", ".link.devinfo", ".live.devinfo", ".multus", ".net1.tmp", "net1")
 	live.Close() // the kernel does the same when a writer dies
 	if got, want := swept(), []string{".live.devinfo"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("swept %v, want %v", got, want)
@@ -220,7 +210,7 @@ func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
 	if err == nil {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 	}
-	must(t, err)
+	difftest.Must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -229,9 +219,9 @@ func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
 func awaitWaiter(t *testing.T, f *os.File) {
 	t.Helper()
 	stat, err := f.Stat()
-	must(t, err)
+	difftest.Must(t, err)
 	waiter := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, stat.Sys().(*syscall.Stat_t).Ino))
-	for deadline := time.Now().Add(2 * time.Minute); !waiter.MatchString(get(t, "/proc/locks")); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !waiter.MatchString(difftest.Read(t, "/proc/locks")); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no process waits for the lock")
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/test/difftest"
 )
 
 func TestEveryMethodFailsForRelativeDirectory(t *testing.T) {
@@ -37,10 +38,10 @@ func TestNameIsTheInverseOfPath(t *testing.T) {
 func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "cni")
-	must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
-	must(t, os.Symlink("/etc", filepath.Join(dir, "etc")))
-	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
-	put(t, filepath.Join(dir, "file"), "")
+	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
+	difftest.Must(t, os.Symlink("/etc", filepath.Join(dir, "etc")))
+	difftest.Must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	difftest.Write(t, filepath.Join(dir, "file"), "", 0o644)
 	d := store.Open(dir)
 	for path, want := range map[string]string{
 		"":                     "must be an absolute path",
@@ -85,10 +86,10 @@ func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 // The directories are linked like /var/run and /run.
 func TestNameAcceptsPathThroughLinkedParent(t *testing.T) {
 	parent, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	difftest.Must(t, err)
 	run, varRun := filepath.Join(parent, "run"), filepath.Join(parent, "var-run")
-	must(t, os.MkdirAll(run, 0o755))
-	must(t, os.Symlink(run, varRun))
+	difftest.Must(t, os.MkdirAll(run, 0o755))
+	difftest.Must(t, os.Symlink(run, varRun))
 	for _, made := range []bool{false, true} {
 		for _, dirs := range [][2]string{{run, varRun}, {varRun, run}} {
 			d, other := store.Open(dirs[0]+"/devinfo/cni"), store.Open(dirs[1]+"/devinfo/cni")
@@ -104,7 +105,7 @@ func TestNameAcceptsPathThroughLinkedParent(t *testing.T) {
 		if made {
 			break
 		}
-		must(t, store.Open(varRun+"/devinfo/cni").Write("net1", []byte("x")))
+		difftest.Must(t, store.Open(varRun+"/devinfo/cni").Write("net1", []byte("x")))
 	}
 	expect(t, store.Open(run+"/devinfo/cni"), "net1", "x")
 }
@@ -120,8 +121,8 @@ func TestUnreadablePathIsNotNameError(t *testing.T) {
 		return
 	}
 	dir := t.TempDir()
-	must(t, os.MkdirAll(dir+"/closed/cni", 0o755))
-	must(t, os.Chmod(dir+"/closed", 0))
+	difftest.Must(t, os.MkdirAll(dir+"/closed/cni", 0o755))
+	difftest.Must(t, os.Chmod(dir+"/closed", 0))
 	t.Cleanup(func() { _ = os.Chmod(dir+"/closed", 0o700) }) // makes the directory removable at the end of the test
 	asUser(t, dir)
 }
@@ -138,11 +139,11 @@ func FuzzName(f *testing.F) {
 	top := f.TempDir()
 	f.Fuzz(func(t *testing.T, name string) {
 		parent, err := os.MkdirTemp(top, "")
-		must(t, err)
+		difftest.Must(t, err)
 		defer os.RemoveAll(parent)
 		d := store.Open(filepath.Join(parent, "cni"))
-		must(t, os.WriteFile(filepath.Join(parent, "victim"), []byte("v"), 0o600))
-		must(t, os.Mkdir(d.Path(""), 0o755))
+		difftest.Must(t, os.WriteFile(filepath.Join(parent, "victim"), []byte("v"), 0o600))
+		difftest.Must(t, os.Mkdir(d.Path(""), 0o755))
 		fromPath, pathErr := d.Name(d.Path("") + "/" + name)
 		err = d.Write(name, []byte("w"))
 		if bad := new(store.NameError); err != nil && !errors.As(err, &bad) {
@@ -162,16 +163,16 @@ func FuzzName(f *testing.F) {
 				t.Errorf("%q: read %q, %v", name, data, err)
 			}
 		}
-		if got := entries(t, d.Path("")); strings.Join(got, "/") != strings.Join(want, "/") {
+		if got := difftest.Names(t, d.Path("")); strings.Join(got, "/") != strings.Join(want, "/") {
 			t.Errorf("%q (%v): there are %q", name, err, got)
 		}
 		if removed := d.Remove(name); (removed == nil) != (err == nil) {
 			t.Errorf("%q: Write says %v, and Remove %v", name, err, removed)
 		}
-		if got := entries(t, d.Path("")); len(got) > 0 {
+		if got := difftest.Names(t, d.Path("")); len(got) > 0 {
 			t.Errorf("%q: Remove leaves %q", name, got)
 		}
-		if got := entries(t, parent); len(got) != 2 {
+		if got := difftest.Names(t, parent); len(got) != 2 {
 			t.Errorf("%q: beside the directory there are %q", name, got)
 		}
 		if data, err := os.ReadFile(filepath.Join(parent, "victim")); err != nil || string(data) != "v" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,89 +17,64 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// both returns a plain and a durable directory, neither of which exists.
-func both(t *testing.T) map[string]*store.Dir {
-	t.Helper()
-	dir := t.TempDir()
-	return map[string]*store.Dir{"plain": store.Private(dir + "/plain/state"), "durable": store.Durable(dir + "/durable/state")}
-}
-
 func readError(d *store.Dir, name string) error {
 	_, err := d.Read(name)
 	return err
 }
 
-func TestWriteReplacesAndRemoveLeavesNothing(t *testing.T) {
-	for kind, d := range both(t) {
-		t.Run(kind, func(t *testing.T) {
-			difftest.Is(t, readError(d, "a"), fs.ErrNotExist)
-			difftest.Must(t, d.Remove("a"), d.Sweep(nil))
-			if _, err := os.Lstat(d.Path("")); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the directory exists: %v", err)
-			}
-			for _, content := range []string{"a longer first content", "short", ""} {
-				difftest.Must(t, d.Write("a", []byte(content)))
-				expect(t, d, "a", content)
-			}
-			difftest.Must(t, d.Link("b", "a"))
-			difftest.Is(t, d.Link("b", "c"), fs.ErrExist)
-			names, err := d.Names()
-			difftest.Must(t, err)
-			difftest.Equal(t, names, []string{"a"})
-			difftest.Must(t, d.Remove("a"), d.Remove("a"))
-			if target, err := os.Readlink(d.Path("b")); target != "a" || err != nil {
-				t.Errorf("the link of a file that is gone: got %q, %v", target, err)
-			}
-			difftest.Must(t, d.Remove("b"), d.Remove("b"))
-			difftest.Holds(t, d.Path(""))
-		})
-	}
-}
-
-func TestTooLargeFileIsAnError(t *testing.T) {
-	const limit = 64 << 20
-	d := store.Private(t.TempDir())
-	difftest.Is(t, d.Write("a", make([]byte, limit+1)), store.ErrTooLarge)
-	difftest.Must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
-	if got, err := d.Read("a"); len(got) != limit || err != nil {
-		t.Errorf("got %d bytes, %v", len(got), err)
-	}
-	difftest.Must(t, os.Truncate(d.Path("a"), limit+1))
-	difftest.Is(t, readError(d, "a"), store.ErrTooLarge)
-	difftest.Holds(t, d.Path(""), "a")
-}
-
-// The methods must not follow a link or block on a FIFO.
-func TestWriteReplacesIrregularFile(t *testing.T) {
-	parent := t.TempDir()
-	d := store.Private(parent + "/state")
-	difftest.Must(t, d.Make(), os.WriteFile(parent+"/victim", []byte("v"), 0o600))
-	difftest.Must(t, d.Link("link", "../victim"), d.Link("dangling", "../nothing"), syscall.Mkfifo(d.Path("fifo"), 0o600))
-	for _, name := range []string{"link", "dangling", "fifo"} {
-		if got, err := d.Read(name); err == nil {
-			t.Errorf("%s: read %q", name, got)
+func TestRemoveOfLinkedFileLeavesTheLink(t *testing.T) {
+	for kind, open := range kinds {
+		d := open(filepath.Join(t.TempDir(), "state"))
+		difftest.Says(t, readError(d, "a"), d.Path("a")+": read: no such file or directory")
+		difftest.Must(t, d.Remove("a"), d.Sweep(nil))
+		if _, err := os.Lstat(d.Path("")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the directory exists: %v", kind, err)
 		}
-		difftest.Must(t, d.Write(name, []byte("new")))
-		expect(t, d, name, "new")
+		difftest.Must(t, d.Link("b", "a"), d.Write("a", nil))
+		difftest.Is(t, d.Link("b", "c"), fs.ErrExist)
+		names, err := d.Names()
+		difftest.Must(t, err)
+		difftest.Equal(t, names, []string{"a"})
+		difftest.Must(t, d.Remove("a"))
+		if target, err := os.Readlink(d.Path("b")); target != "a" || err != nil {
+			t.Errorf("%s: the link of a file that is gone: got %q, %v", kind, target, err)
+		}
+		difftest.Must(t, d.Remove("b"), d.Remove("b"))
+		difftest.Holds(t, d.Path(""))
 	}
-	difftest.Must(t, os.Mkdir(d.Path("dir"), 0o700))
-	if read, write := readError(d, "dir"), d.Write("dir", nil); read == nil || write == nil {
-		t.Errorf("a directory: %v, %v", read, write)
+	shared := store.Open(t.TempDir())
+	difftest.Must(t, os.Mkdir(shared.Path("dir"), 0o755))
+	difftest.Is(t, shared.Remove("dir"), syscall.EISDIR)
+	difftest.Holds(t, shared.Path(""), "dir")
+}
+
+func TestFileOverTheLimitIsNeitherReadNorWritten(t *testing.T) {
+	for limit, d := range map[int64]*store.Dir{1 << 20: store.Open(t.TempDir()), 64 << 20: store.Private(t.TempDir())} {
+		difftest.Is(t, d.Write("a", make([]byte, limit+1)), store.ErrTooLarge)
+		difftest.Must(t, d.Write("a", nil), os.Truncate(d.Path("a"), limit)) // a sparse file
+		if got, err := d.Read("a"); int64(len(got)) != limit || err != nil {
+			t.Errorf("got %d bytes, %v", len(got), err)
+		}
+		difftest.Is(t, d.Write("a", make([]byte, limit+1)), store.ErrTooLarge)
+		if stat, err := os.Stat(d.Path("a")); err != nil || stat.Size() != limit {
+			t.Errorf("the refused Write left %v, %v", stat, err)
+		}
+		for _, size := range []int64{limit + 1, 1 << 30} {
+			difftest.Must(t, os.Truncate(d.Path("a"), size))
+			difftest.Is(t, readError(d, "a"), store.ErrTooLarge)
+		}
+		difftest.Holds(t, d.Path(""), "a")
 	}
-	difftest.Must(t, os.Symlink("../victim", d.Path(".link.devinfo")), d.Write("link", []byte("x")))
-	expect(t, d, "link", "x")
-	difftest.Must(t, syscall.Mkfifo(d.Path(".fifo.devinfo"), 0o600), d.Remove("fifo"))
-	difftest.Holds(t, d.Path(""), "dangling", "dir", "link")
-	difftest.Equal(t, difftest.Read(t, parent+"/victim"), "v")
 }
 
 func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
 	top := t.TempDir()
 	difftest.Must(t, os.WriteFile(top+"/file", nil, 0o600), os.Symlink("nothing", top+"/dangling"))
-	for _, path := range []string{"/file", "/file/sub", "/dangling", "/dangling/sub"} {
-		for kind, d := range map[string]*store.Dir{"plain": store.Private(top + path), "durable": store.Durable(top + path)} {
-			if write, link := d.Write("a", nil), d.Link("a", "b"); write == nil || link == nil {
-				t.Errorf("%s, %s: %v, %v", path, kind, write, link)
+	for path, why := range map[string]string{"/file": "/file: not a directory", "/file/sub": "/file: not a directory", "/dangling": "/dangling", "/dangling/sub": "/dangling"} {
+		for _, open := range kinds {
+			d := open(top + path)
+			for _, err := range []error{d.Write("a", nil), d.Link("a", "b"), d.Writable()} {
+				difftest.Says(t, err, top+why)
 			}
 			_, entries := d.Entries()
 			difftest.Must(t, entries, d.Remove("a"), d.Sweep(nil))
