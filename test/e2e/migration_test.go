@@ -78,7 +78,7 @@ func byClaims(t *testing.T, _ *agent) {
 		t.Errorf("the container has %v and %v", slices.Collect(maps.Keys(v.Claims)), v.Environment)
 	}
 	s.attached("claim", "blue", "vf", "net1", bluePrefix)
-	s.applyPage("otherwise.yaml")
+	s.applyInPlace(content(t, "deploy/cni-dra-driver/examples/first-available.yaml"), "[sleep, infinity]")
 	s.in("otherwise", "net1", bluePrefix)
 	if got := s.allocation("otherwise", "net/vf"); got.Driver != driver {
 		t.Errorf("the pod that would take others has %+v", got)
