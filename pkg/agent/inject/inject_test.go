@@ -8,13 +8,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/agent/inject"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
@@ -101,6 +105,10 @@ func TestPodWithoutAttachmentsGetsNothing(t *testing.T) {
 	r := newRig(t)
 	r.attach("sriov-net", "another", "net1", vfInfo)
 	r.attach("old", sandbox, "net1", "", func(e *journal.Entry) { e.Complete = false })
+	now := r.journal
+	r.journal = journal.Open(r.node.StateDir, "an earlier boot")
+	r.attach("older", sandbox, "net2", "")
+	r.journal = now
 	const foreign = "x-" + sandbox + "_net9" // the other pod's author chose a name that ends like a file of this sandbox
 	r.attach("x", "another", "net2", "", func(e *journal.Entry) { e.File = foreign })
 	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write(foreign, []byte(vfInfo)))
@@ -218,19 +226,49 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 	}
 }
 
-// The agent may be unable to read the journal because of a fault of the node. Pods without networks must start
-// nevertheless, and no other without the information.
+// faults are reads of a decision that fail. An attachment with a file is on record.
+var faults = map[string]func(r *rig){
+	"the settings": func(r *rig) { r.options.Node = func() (config.Node, error) { return r.node, syscall.EIO } },
+	"the journal":  func(r *rig) { r.loop("state/attachments") },
+	"the files":    func(r *rig) { r.loop("infos") },
+	"whose file it is": func(r *rig) {
+		r.loop("state/leases/file/default-" + sandbox + "_net2")
+		difftest.Write(r.t, r.node.DeviceInfoDir+"/default-"+sandbox+"_net2", vfInfo, 0o444)
+	},
+	"the interface": func(r *rig) { r.options.Finder.Interfaces = failing{r.options.Finder.Interfaces} },
+}
+
+// loop puts a link to itself in place of a file or directory.
+func (r *rig) loop(name string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, name)
+	difftest.Must(r.t, os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(filepath.Base(path), path))
+}
+
+type failing struct{ discovery.Interfaces }
+
+func (failing) Interface(string, string) (link.Interface, error) {
+	return link.Interface{}, syscall.EIO
+}
+
+// The agent may be unable to read because of a fault of the node. Pods without networks must start nevertheless, and no other
+// without the information.
 func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
-	for annotation, want := range map[string]bool{
-		"": false, "k8s.v1.cni.cncf.io/networks=sriov-net": true, "v1.multus-cni.io/default-network=sriov-net": true, "devinfo-cni.io/require=net1": true,
-	} {
-		for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
-			r := newRig(t)
-			r.options.MissingInfo = policy
-			difftest.Must(t, os.WriteFile(r.dir+"/state", nil, 0o644))
-			r.node.StateDir = r.dir + "/state\x00"
-			_, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
-			difftest.Same(t, fmt.Sprintf("%q, %s: %v, %q", annotation, policy, err, r.decisions()), err != nil, want)
+	for what, spoil := range faults {
+		for annotation, want := range map[string]bool{
+			"": false, "k8s.v1.cni.cncf.io/networks=sriov-net": true, "v1.multus-cni.io/default-network=sriov-net": true, "devinfo-cni.io/require=net1": true,
+		} {
+			for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
+				r := newRig(t)
+				r.options.MissingInfo = policy
+				r.attach("sriov-net", sandbox, "net1", vfInfo)
+				spoil(r)
+				got, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
+				difftest.Same(t, fmt.Sprintf("%s, %q, %s: %v, %q", what, annotation, policy, err, r.decisions()), err != nil, want)
+				if got != nil || r.staged(sandbox) != nil {
+					t.Errorf("%s: the container gets %s", what, r.text(got))
+				}
+			}
 		}
 	}
 }

@@ -72,12 +72,13 @@ func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
 
 func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	r := newRig(t)
+	r.options.Interval = time.Hour // longer than the test takes
 	nri := r.serve()
 	stop := nri.run()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
 	difftest.Must(t, nri.RemovePodSandbox(t.Context(), &adaptation.RemovePodSandboxRequest{Pod: pod()}))
-	r.eventually("removed", func() bool { return len(r.left()) == 0 })
+	r.eventually("removed", func() bool { return len(r.left()) == 0 && r.kept.Load() == 0 })
 
 	nri.make(pod(), container())
 	stop()
@@ -140,9 +141,10 @@ func TestUnlistedSandboxWithNetnsOfAProcessHasEnded(t *testing.T) {
 	r.make(a, byProcess, container())
 	r.make(a, other, container())
 	r.expect("injected", "injected")
-	nri := r.serve() // lists no sandboxes
+	r.options.Interval = time.Hour // longer than the test takes
+	nri := r.serve()               // lists no sandboxes
 	nri.run()
-	r.eventually("removed", func() bool { return slices.Equal(r.left(), []string{"other"}) })
+	r.eventually("removed", func() bool { return slices.Equal(r.left(), []string{"other"}) && r.kept.Load() == 1 })
 }
 
 // The runtime's list does not contain sandboxes that it created after the plugin connected.
@@ -162,6 +164,31 @@ func TestSandboxNewerThanTheListHasNotEnded(t *testing.T) {
 	cancel()
 	difftest.Must(t, <-ended)
 	difftest.Equal(t, r.left(), []string{sandbox})
+}
+
+// What a refresh cannot read is said once, as long as it is the same.
+func TestRefreshSaysWhatItCannotRead(t *testing.T) {
+	for what, spoil := range map[string]func(r *rig){
+		"settings": faults["the settings"], "/infos": faults["the files"], "/state": faults["the journal"], "/stage": func(*rig) {},
+	} {
+		r := newRig(t)
+		spoil(r)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		a := r.agent()
+		go func() { ended <- a.Run(ctx) }()
+		if what == "/stage" { // which the plugin makes at its start
+			r.eventually("begun", func() bool { return r.looks.Load() > 0 })
+			difftest.Must(t, os.RemoveAll(r.options.StageDir))
+		}
+		before := r.looks.Load()
+		r.eventually("refreshed", func() bool { return r.looks.Load() > before+3 })
+		cancel()
+		difftest.Must(t, <-ended)
+		lines := strings.Split(strings.ReplaceAll(r.logged(), r.dir, ""), "\n")
+		lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "may be outdated\" source="+what+" ") })
+		difftest.Same(t, fmt.Sprintf("%s: %q", what, lines), len(lines), 1)
+	}
 }
 
 func TestLeftoversOfKilledAgentAreRemovedOrCompleted(t *testing.T) {

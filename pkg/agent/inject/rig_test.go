@@ -49,6 +49,7 @@ type rig struct {
 	journal *journal.Journal
 	options inject.Config
 	looks   atomic.Int64 // number of refreshes
+	kept    atomic.Int64 // sandboxes after the last one
 	waited  atomic.Int64 // nanoseconds
 
 	mu    sync.Mutex
@@ -99,7 +100,7 @@ func (r *rig) Decided(a inject.Decision, why inject.Reason, _ time.Duration) {
 func (r *rig) Disagrees(how inject.Disagreement) { r.record("disagrees " + string(how)) }
 func (r *rig) Withheld(why inject.Withheld)      { r.record("withheld " + string(why)) }
 func (r *rig) Waited(took time.Duration)         { r.waited.Add(int64(took)) }
-func (r *rig) Staged(int)                        { r.looks.Add(1) }
+func (r *rig) Staged(sandboxes int)              { r.kept.Store(int64(sandboxes)); r.looks.Add(1) }
 
 // decisions returns the calls of the Metrics methods so far.
 func (r *rig) decisions() []string {
