@@ -56,12 +56,12 @@ func (o *offer) function(p *devinfo.PCI) error {
 		o.addVFIO(device, vfio)
 	}
 	if len(rdma) > 0 {
-		o.addAll(device, "load the module ib_uverbs, ib_umad or rdma_ucm", append(rdma, "rdma_cm"), "/dev/infiniband/")
+		o.addAll(device, append(rdma, "rdma_cm"), "/dev/infiniband/")
 	}
 	switch p.VhostNet {
 	case "":
 	case cdispec.VhostNet:
-		o.addAll(device, "load the modules vhost_net and tun", []string{"vhost-net", "net/tun"}, "/dev/")
+		o.addAll(device, []string{"vhost-net", "net/tun"}, "/dev/")
 	default: // the network's author could name any device node
 		o.refuse(device, "its vhost-net is "+p.VhostNet,
 			"only "+cdispec.VhostNet+" is allowed: correct vhost-net in deviceInfo")
@@ -201,17 +201,22 @@ func (o *offer) vdpa(d *devinfo.VDPA) error {
 		}
 	}
 	if device := "the vDPA device " + v.Name; o.allows(device, false, names...) && o.leased(device, sysfs.ID("vdpa", v.Name)) {
-		o.addAll(device, "load the module vhost_vdpa", []string{v.Vhost}, "/dev/")
+		o.addAll(device, []string{v.Vhost}, "/dev/")
 	}
 	return nil
 }
 
-func (o *offer) addAll(device, remedy string, names []string, dir string) {
+func (o *offer) addAll(device string, names []string, dir string) {
 	for _, name := range names {
 		if node, err := o.add(dir + name); err != nil {
-			o.refuse(device, absent(node, err), remedy)
+			o.refuse(device, absent(node, err), "load the module "+modules[strings.TrimRight(name, "-0123456789")])
 		}
 	}
+}
+
+// modules are the kernel modules that make device nodes, by the names of the nodes without their numbers.
+var modules = map[string]string{
+	"uverbs": "ib_uverbs", "umad": "ib_umad", "issm": "ib_umad", "rdma_cm": "rdma_ucm", "vhost-net": "vhost_net", "net/tun": "tun", "vhost-vdpa": "vhost_vdpa",
 }
 
 func absent(node string, err error) string {

@@ -104,11 +104,16 @@ func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
 	}
 }
 
-// A process with umad or issm can manage the fabric.
-func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
+// withMAD returns mlx5-legacy with device nodes for subnet managers.
+func withMAD(t *testing.T) *sysfs.FS {
 	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
 	h, err := capturefile.Parse([]byte(difftest.Read(t, "../../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
 	difftest.Must(t, err)
+	return sysfs.New(h.Sys())
+}
+
+// A process with umad or issm can manage the fabric.
+func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
 	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
 	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
 	for what, test := range map[string]struct{ devices, want []string }{
@@ -116,7 +121,7 @@ func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
 		"named": {[]string{"0000:3B:00.3"}, with}, "its PF is": {[]string{"0000:3b:00.0"}, with},
 	} {
 		g := grant.Granter{
-			Sys: sysfs.New(h.Sys()), Settings: config.Node{AllowedDevices: test.devices},
+			Sys: withMAD(t), Settings: config.Node{AllowedDevices: test.devices},
 			Nodes: nodes("infiniband/uverbs3", "infiniband/uverbs4", "infiniband/umad3", "infiniband/issm3", "infiniband/rdma_cm"),
 		}
 		expect(t, what, g, function("0000:3b:00.3"), own, test.want...)
@@ -147,6 +152,21 @@ func TestVFIONeedsBothDeviceNodes(t *testing.T) {
 		return cdispec.DeviceNode{}, errors.New("it has mode -rw-r--r--")
 	}
 	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
+}
+
+func TestMissingNodeNamesItsModule(t *testing.T) {
+	absent := func(device, node, module string) string {
+		return "the " + device + ": withheld: /dev/" + node + " does not exist; load the module " + module
+	}
+	const vf = "PCI function 0000:3b:00.3"
+	g := grant.Granter{Sys: withMAD(t), Settings: config.Node{AllowedDevices: []string{"0000:3b:00.3"}}, Nodes: nodes()}
+	info := function("0000:3b:00.3")
+	info.PCI.VhostNet = "/dev/vhost-net"
+	expect(t, "function", g, info, own, absent(vf, "infiniband/uverbs3", "ib_uverbs"), absent(vf, "infiniband/uverbs4", "ib_uverbs"), absent(vf, "infiniband/issm3", "ib_umad"),
+		absent(vf, "infiniband/umad3", "ib_umad"), absent(vf, "infiniband/rdma_cm", "rdma_ucm"), absent(vf, "vhost-net", "vhost_net"), absent(vf, "net/tun", "tun"))
+	g = on(t, "mlx5-vdpa", "*")
+	g.Nodes = nodes()
+	expect(t, "vDPA", g, &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa:0000:65:00.3"}}, other, absent("vDPA device vdpa:0000:65:00.3", "vhost-vdpa-1", "vhost_vdpa"))
 }
 
 func TestVhostNetMustBeItsOwnNode(t *testing.T) {
