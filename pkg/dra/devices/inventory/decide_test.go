@@ -226,8 +226,8 @@ func TestRDMADeviceWithoutInterfaceIsOffered(t *testing.T) {
 			strings.Replace(text, "netns_mode --\nY", "netns_mode --\nN", 1),
 			"it has no interface, and only the host's network namespace can open its RDMA devices: ib_core.netns_mode=1, set at boot, opens them to pods",
 		},
-		"its interface is in a pod": {add(dir + "/net/"), "it has no interface in the host network namespace; devinfoctl doctor has the remedy"},
-		"its RDMA device, too":      {strings.ReplaceAll(text, dir+"/infiniband/", dir+"/infinite/"), "it has no interface in the host network namespace; devinfoctl doctor has the remedy"},
+		"its interface is in a pod": {add(dir + "/net/"), "it has no interface in the host network namespace; if no pod has it, devinfoctl doctor on the node has the remedy"},
+		"its RDMA device, too":      {strings.ReplaceAll(text, dir+"/infiniband/", dir+"/infinite/"), "it has no interface in the host network namespace; if no pod has it, devinfoctl doctor on the node has the remedy"},
 		"with a vDPA device": {
 			add("sys/bus/vdpa/devices/vdpa0 -> ../../../devices/pci0000:16/0000:16:01.0/" + vf + "/vdpa0"),
 			"it has no interface here, but vdpa-vdpa0 on it",

@@ -149,8 +149,10 @@ func unusable(d *device, c settings.Condition, carry bool) string {
 	for _, f := range settings.Usable(c) {
 		switch {
 		case f.Maybe:
-		case f.Rule == settings.NoDriver || f.Rule == settings.NoInterface: // a long remedy
+		case f.Rule == settings.NoDriver: // a long remedy
 			return f.Found + "; devinfoctl doctor has the remedy"
+		case f.Rule == settings.NoInterface:
+			return f.Found + "; if no pod has it, devinfoctl doctor on the node has the remedy"
 		case f.Rule == settings.NoRDMA:
 			return f.Found + ": " + f.Remedy
 		default:
