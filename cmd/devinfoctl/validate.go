@@ -172,7 +172,7 @@ func validationTable(w io.Writer, docs []validate.Document) {
 		n := d.Errors()
 		switch {
 		case len(d.Findings) > 0:
-			fmt.Fprintf(w, "%s: %s: %s, %s\n", named(d), cmp.Or(string(d.Kind), "unreadable"), doctor.Count(n, "error"), doctor.Count(len(d.Findings)-n, "warning"))
+			fmt.Fprintf(w, "%s: %s, %s\n", named(d), doctor.Count(n, "error"), doctor.Count(len(d.Findings)-n, "warning"))
 		case d.Skipped == validate.NoKind:
 			kind, _, _ := strings.Cut(d.Name, " ")
 			others[cmp.Or(kind, "other")]++
@@ -182,7 +182,7 @@ func validationTable(w io.Writer, docs []validate.Document) {
 			left++
 		default:
 			valid++
-			fmt.Fprintf(w, "%s: %s: valid\n", named(d), d.Kind)
+			fmt.Fprintf(w, "%s: valid\n", named(d))
 		}
 		errs, warnings = errs+n, warnings+len(d.Findings)-n
 		for _, f := range d.Findings {
@@ -204,9 +204,9 @@ func validationTable(w io.Writer, docs []validate.Document) {
 	}
 }
 
-// named returns the file of a document, and the object if it has a name.
+// named returns the file of a document, and the object, or its kind if it is none of Kubernetes.
 func named(d validate.Document) string {
-	return printable(strings.TrimSuffix(d.File+": "+d.Name, ": "))
+	return printable(d.File + ": " + cmp.Or(d.Name, string(d.Kind), "unreadable"))
 }
 
 func printFinding(w io.Writer, f validate.Finding) {

@@ -27,7 +27,7 @@ func TestValidateJudgesObjectsInEachFormAlike(t *testing.T) {
 		{nil, 0, "nothing to check"},
 		{[]string{unknown}, 0, "1 Service: not checked: validate does not support this kind of document"},
 		{[]string{skipped}, 0, "DeviceClass a: not checked: nothing in it is for the driver cni.dra.networking.x-k8s.io"},
-		{[]string{good}, 0, "ConfigMap devinfo-settings: settings: valid"},
+		{[]string{good}, 0, "ConfigMap devinfo-settings: valid"},
 		{[]string{wrong}, clierr.Found, ": error: data.default.json: "},
 		{[]string{unknown, unknown}, 0, "2 documents: 0 valid, 2 not checked; 0 errors, 0 warnings"},
 		{[]string{skipped, unknown}, 0, "2 documents: 0 valid, 2 not checked; 0 errors, 0 warnings"},

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// multusPlugin is the type of Multus in CNI configurations.
-const multusPlugin = "multus"
+// Multus is the type of Multus in CNI configurations.
+const Multus = "multus"
 
 // makers are the plugins that the SR-IOV network operator puts before spec.metaPlugins, by the kind of its object.
 var makers = map[string]string{"SriovNetwork": "sriov", "SriovIBNetwork": "ib-sriov", "OVSNetwork": "ovs"}
@@ -60,16 +60,32 @@ func (n *network) element(i int) string {
 	return fmt.Sprintf("%s.metaPlugins[%d]", n.path, i-1)
 }
 
+// multusDelegates returns the delegates of Multus, alone or in a list, and their path; nil = there are none.
+func multusDelegates(object map[string]json.RawMessage) (delegates json.RawMessage, path string) {
+	var plugins []map[string]json.RawMessage
+	_ = json.Unmarshal(object["plugins"], &plugins) // check has the error
+	for i, conf := range append(plugins, object) {
+		if text(conf["type"]) == Multus && conf["delegates"] != nil {
+			path = fmt.Sprintf("plugins[%d].delegates", i)
+			if i == len(plugins) {
+				path = "delegates"
+			}
+			return conf["delegates"], path
+		}
+	}
+	return nil, ""
+}
+
 // checkDelegates checks the networks in the configuration of Multus: the first is the default network of each pod.
-func checkDelegates(n network) {
+func checkDelegates(n network, raw json.RawMessage, path string) {
 	var delegates []map[string]json.RawMessage
-	if raw := n.object["delegates"]; json.Unmarshal(raw, &delegates) != nil {
-		n.wrong("delegates", raw, "must be a list of CNI configurations")
+	if json.Unmarshal(raw, &delegates) != nil {
+		n.wrong(path, raw, "must be a list of CNI configurations")
 		return
 	}
 	var skipped int
 	for i, object := range delegates {
-		one := network{Checker: n.Checker, Document: n.Document, path: fmt.Sprintf("delegates[%d]", i), object: object, multus: true, primary: true}
+		one := network{Checker: n.Checker, Document: n.Document, path: fmt.Sprintf("%s[%d]", path, i), object: object, multus: true, primary: true}
 		if one.name = object["name"]; one.name == nil {
 			one.name = n.object["name"]
 		}

@@ -45,9 +45,11 @@ func (c Checker) network(d *Document) {
 		if n.metaPlugins(makers[kind]) {
 			n.check()
 		}
-	case text(n.object["type"]) == multusPlugin && n.object["delegates"] != nil:
-		checkDelegates(n)
 	default:
+		if delegates, path := multusDelegates(n.object); delegates != nil {
+			checkDelegates(n, delegates, path)
+			return
+		}
 		n.check()
 	}
 }

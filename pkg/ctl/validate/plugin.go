@@ -63,8 +63,16 @@ func (p *plugin) check() {
 		p.find("format-doubt", p.path+".cdi.socketDir", quote(cdi.SocketDir), "rule", "must begin with a slash, or no container gets the socket")
 	}
 	p.capability()
-	p.position(ok && len(p.cfg.Problems) == 0 && attachment.LeadsToNoDevice(p.cfg, declared))
+	p.position(ok && !slices.ContainsFunc(p.cfg.Problems, mayNameDevice) && attachment.LeadsToNoDevice(p.cfg, declared))
 	p.delegates()
+}
+
+// mayNameDevice reports whether a value that is not supported would name a device, or stand for one.
+func mayNameDevice(problem *config.Problem) bool {
+	key := problem.Key[:strings.IndexAny(problem.Key+".", ".[")]
+	return slices.ContainsFunc([]string{"deviceID", "pciBusID", "deviceInfo", "delegates", "runtimeConfig", "prevResult"}, func(k string) bool {
+		return strings.EqualFold(k, key) // one in another spelling is a problem too
+	})
 }
 
 // keys reports keys that are not known, and values that are not supported.

@@ -29,6 +29,8 @@ func checkAnnotations(d *Document, all map[string]string) {
 // A NetworkName is namespace and name of a NetworkAttachmentDefinition.
 type NetworkName struct{ Namespace, Name string }
 
+func (n NetworkName) String() string { return strings.TrimPrefix(n.Namespace+"/"+n.Name, "/") }
+
 // Networks returns the networks in a pod's annotation, in either of its forms: "NAME, NAMESPACE/NAME@INTERFACE", or a
 // list in JSON. It returns none of a text that is neither.
 func Networks(annotation, namespace string) (names []NetworkName) {
@@ -150,7 +152,7 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 		}
 		if resource != "" && !pod.requests(resource) {
 			d.find("not-requested", strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked),
-				"resource", resource, "network", name.Namespace+"/"+name.Name, "unless", ", unless a webhook adds them")
+				"resource", resource, "network", name.String(), "unless", ", unless a webhook adds them")
 		}
 	}
 	return true
@@ -158,5 +160,5 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 
 // NotRequested says that a pod can get no device of its network's resource.
 func NotRequested(network NetworkName, resource string) string {
-	return finding.Of(Rules(), "not-requested", "resource", resource, "network", network.Namespace+"/"+network.Name, "unless", "").String()
+	return finding.Of(Rules(), "not-requested", "resource", resource, "network", network.String(), "unless", "").String()
 }
