@@ -103,7 +103,7 @@ func TestDoctorReadsNodeBelowHostRoot(t *testing.T) {
 		difftest.Contains(t, doctor(),
 			"error    attachments  net-a/decade/net1: Stale: network namespace /run/netns/gone is gone\n  Remedy: ",
 			"error    plugin       the devinfo plugin is not in /opt/cni/bin\n  Remedy: ",
-			"ok       directories  ", "ok       holders      4 VFs, none with two holders")
+			"ok       directories  ", "ok       holders      4 VFs, none with two leases")
 		difftest.Write(t, filepath.Join(root, "etc/cni/devinfo/node.json"), `{"logLevel": "loud"}`, 0o644)
 		// Doctor continues with the defaults.
 		difftest.Contains(t, doctor(), "error    settings     node settings ", `logLevel: "loud"`, "directories  ")

@@ -68,7 +68,7 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 	case err != nil:
 		return err
 	}
-	if s.Netns == "" {
+	if s.Netns == "" && in.Problem == "" {
 		if in.Unusable, err = h.unusable(ctx, in.Device); err != nil {
 			in.Warnings = append(in.Warnings, fmt.Sprintf("cannot tell whether the next pod could use it: %v", err))
 		}
@@ -101,7 +101,7 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 func (h *host) unusable(ctx context.Context, device string) (why []string, err error) {
 	var live *doctor.Live
 	if h.file != nil {
-		if live, err = h.capturedLive(); err != nil || live == nil {
+		if live, err = h.capturedLive(); err != nil {
 			return nil, err
 		}
 	} else {

@@ -76,21 +76,26 @@ func probes() []probe {
 	return []probe{
 		{"attachments", false, attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
 		{"leases", false, leases, is("cni-dra-driver has a record of each claim with a lease")},
-		{"holders", false, holders, func(e *Evidence) string { return Count(len(e.VFs), "VF") + ", none with two holders" }},
+		{"holders", false, holders, func(e *Evidence) string {
+			if !e.knowsPods() {
+				return Count(len(e.VFs), "VF") + ", none with two leases"
+			}
+			return Count(len(e.VFs), "VF") + ", none with two holders"
+		}},
 		{"allocations", true, allocations, func(e *Evidence) string {
-			if len(e.Live.Devices) == 0 && !e.Live.Kubelet { // the check "sight" says why
+			if !e.knowsPods() { // the check "sight" says why
 				return ""
 			}
 			return Count(len(e.Live.Devices), "device") + " given to pods, none missing"
 		}},
-		{"usable", false, usable, func(e *Evidence) string {
-			if e.Live == nil {
+		{"usable", false, usable, countUsable},
+		{"leftovers", true, leftovers, is("no free VF differs from those beside it")},
+		{"addresses", true, addresses, func(e *Evidence) string {
+			if e.unsettled() { // the check "leftovers" says so
 				return ""
 			}
-			return Count(e.countUsable(), "free device") + ", usable"
+			return "no two VFs have the same MAC, except in a bond"
 		}},
-		{"leftovers", true, leftovers, is("no free VF differs from those beside it")},
-		{"addresses", true, addresses, is("no two VFs have the same MAC, except in a bond")},
 		{"cards", false, cards, nil},
 		{"plugin", true, plugin, is("the devinfo plugin is installed, and is of this build")},
 		{"settings", false, nodeSettings, is("the node settings can be used")},

@@ -121,7 +121,7 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"same MAC on two PFs, free": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{MAC: mac}), of("0000:04:00.0", vf("3", settings.VF{MAC: mac}))}},
 			[]string{"error addresses 0000:03:00.2 and 0000:03:00.3 have the same MAC, 02:00:00:00:00:01"}},
 		"PFs out of sight": {doctor.Evidence{VFs: []doctor.VF{{Address: "0000:03:00.2"}}},
-			[]string{"unknown leftovers the PFs do not report the settings of their VFs", "unknown addresses the PFs do not report the settings of their VFs"}},
+			[]string{"unknown leftovers the PFs do not report the settings of their VFs"}},
 		"no plugin": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Plugins = nil })},
 			[]string{"error plugin the devinfo plugin is not in /opt/cni/bin"}},
 		"broken plugin": {doctor.Evidence{Live: live(func(l *doctor.Live) {

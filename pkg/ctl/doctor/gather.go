@@ -162,6 +162,24 @@ func errorText(err error) string {
 	return err.Error()
 }
 
+// plugins are those in a configuration. Multus has further configurations in its delegates.
+type plugins struct {
+	Type               string
+	Plugins, Delegates []plugins
+}
+
+func (p *plugins) types() (all []string) {
+	all = []string{p.Type}
+	below := p.Plugins
+	if p.Type == validate.Multus {
+		below = p.Delegates
+	}
+	for _, b := range below {
+		all = append(all, b.types()...)
+	}
+	return all
+}
+
 // networks reads the configurations that contain devinfo, by path, and returns the types of their plugins.
 func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 	texts = map[string][]byte{}
@@ -179,16 +197,9 @@ func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 			l.note("run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
 		}
-		var list struct {
-			Type    string
-			Plugins []struct{ Type string }
-		}
-		_ = json.Unmarshal(text, &list) // other values have no types
-		used := []string{list.Type}
-		for _, p := range list.Plugins {
-			used = append(used, p.Type)
-		}
-		if slices.Contains(used, validate.Plugin) {
+		var conf plugins
+		_ = json.Unmarshal(text, &conf) // other values have no types
+		if used := conf.types(); slices.Contains(used, validate.Plugin) {
 			texts[path], types = text, append(types, used...)
 		}
 	}

@@ -63,6 +63,8 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "deviceInfoFile": "auto", "strict": "secret"}]}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "net.d/20.conf"), `{"cniVersion": "1.0.0", "name": "m", "type": "unused"}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "net.d/README"), "none", 0o600)
+	difftest.Write(t, filepath.Join(dir, "net.d/00-multus.conflist"),
+		`{"cniVersion": "1.0.0", "name": "multus", "plugins": [{"type": "multus", "delegates": [{"cniVersion": "1.0.0", "name": "k", "plugins": [{"type": "bridge"}, {"type": "devinfo"}]}]}]}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)
 	difftest.Write(t, filepath.Join(dir, "pci/0000:03:00.3"), "/run/netns/b", 0o600)
 	difftest.Write(t, p.NRISocket, "", 0o600)
@@ -77,7 +79,9 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
 		PluginDirs: p.PluginDirs, NRI: true, Missing: map[string]string{p.Settings.CDIDir: "no such file or directory"},
-		Networks: []doctor.Network{{Path: filepath.Join(dir, "net.d/10.conflist"), Findings: []validate.Finding{{
+		Networks: []doctor.Network{{Path: filepath.Join(dir, "net.d/00-multus.conflist"), Findings: []validate.Finding{{
+			Path: "plugins[0].delegates[0].plugins[1].deviceInfoFile", Rule: `Multus passes no path for a pod's default network: set "auto"`, Line: 1,
+		}}}, {Path: filepath.Join(dir, "net.d/10.conflist"), Findings: []validate.Finding{{
 			Path: "plugins[1].strict", Rule: "must be true or false", Line: 1,
 		}}}},
 	}

@@ -130,6 +130,11 @@ func holders(e *Evidence, list *findings) {
 	}
 }
 
+// knowsPods reports whether the kubelet has told which devices pods have.
+func (e *Evidence) knowsPods() bool {
+	return e.Live != nil && (e.Live.Kubelet || len(e.Live.Devices) > 0)
+}
+
 // allocations reports what the kubelet has given to pods and the node has lost, for example since it was rebooted.
 func allocations(e *Evidence, list *findings) {
 	for _, g := range e.GivenGone {

@@ -63,8 +63,8 @@ func onOff(is bool) string {
 
 // leftovers finds settings of free VFs that the free VFs of the same PF do not have.
 func leftovers(e *Evidence, list *findings) {
-	if e.unsettled(list) {
-		return
+	if e.unsettled() {
+		list.add("settings-unseen")
 	}
 	held, beside := e.holds(), map[string][]VF{}
 	for _, v := range e.VFs {
@@ -124,22 +124,15 @@ func usual(list []VF, words func(VF) string, alone bool) (most string) {
 	return most
 }
 
-// unsettled reports whether the settings of all VFs are unknown, and adds a finding in that case.
-func (e *Evidence) unsettled(list *findings) bool {
-	unknown := len(e.VFs) > 0 && !slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known })
-	if unknown {
-		list.add("settings-unseen")
-	}
-	return unknown
+// unsettled reports whether the settings of all VFs are unknown.
+func (e *Evidence) unsettled() bool {
+	return len(e.VFs) > 0 && !slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known })
 }
 
 // addresses finds VFs with one MAC. The switch in a NIC forwards a frame by its MAC to one of its VFs (such as esw_add_uc_addr
 // in drivers/net/ethernet/mellanox/mlx5/core/eswitch.c). A bond of a pod gives all its ports one MAC
 // (bond_enslave in drivers/net/bonding/bond_main.c, unless fail_over_mac is set), so that its VFs must be of different PFs.
 func addresses(e *Evidence, list *findings) {
-	if e.unsettled(list) {
-		return
-	}
 	held, by := e.holds(), map[string][]VF{}
 	for _, v := range e.VFs {
 		if v.MAC != "" {

@@ -49,21 +49,39 @@ func (e *Evidence) free(list []*hostdev.Device) (free []*hostdev.Device) {
 
 // countUsable returns how many free devices the next pod can get. A VF whose interface is not here is none of them: it is in a
 // namespace that doctor cannot see, or pods get what is on the VF.
-func (e *Evidence) countUsable() (n int) {
+func countUsable(e *Evidence) string {
+	if e.Live == nil {
+		return ""
+	}
+	number, unread, read := 0, false, map[string]bool{"": true}
+	for _, c := range e.Live.Conditions {
+		read[c.Name] = true
+	}
 	for _, d := range e.free(e.candidates()) {
 		if !d.LacksInterface() || d.OnlyRDMA() {
-			n++
+			number++
+			unread = unread || !read[d.IfName]
 		}
 	}
-	return n
+	text := Count(number, "free device") + ", usable"
+	if !e.knowsPods() {
+		text = Count(number, "device") + ", usable unless pods have them"
+	}
+	if unread {
+		text += ", as far as their settings could be read"
+	}
+	return text
 }
 
 // Unusable returns why the next pod could not use a device of the node, and nothing if a pod may have it.
 func (e *Evidence) Unusable(name string) (faults []settings.Fault) {
 	judge := e.judge()
 	for _, d := range e.free(e.candidates()) {
-		if d.At.Name == name || slices.ContainsFunc(d.Ports, func(p sysfs.Port) bool { return p.Name == name }) {
-			faults = append(faults, judge(d)...)
+		for _, f := range judge(d) {
+			is := d.At.Name == name || slices.ContainsFunc(d.Ports, func(p sysfs.Port) bool { return p.Name == name })
+			if is && (f.Rule != settings.NoInterface || e.lost(d) != "") {
+				faults = append(faults, f)
+			}
 		}
 	}
 	return faults

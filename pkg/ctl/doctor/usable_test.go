@@ -144,10 +144,13 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		"a VM has it":                   {nil, ""},
 		"it has a vDPA device":          {nil, ""},
 		"it has RDMA devices only":      {nil, ""},
+		"interfaces cannot be read":     {func(l *doctor.Live) { l.Conditions, l.Blind = nil, true }, ""},
 		"the capture has no live facts": {nil, ""},
 	} {
 		e, d := free(hostdev.VF)
-		breaks["interface"](e, d)
+		if name != "interfaces cannot be read" {
+			breaks["interface"](e, d)
+		}
 		switch {
 		case test.change != nil:
 			test.change(e.Live)
@@ -169,9 +172,15 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
+		if said := e.Unusable(d.At.Name) != nil; said != (test.want != "") {
+			t.Errorf("%s: inspect says it: %t", name, said)
+		}
 		count := "1 free device, usable" // the VF, or what is on it
-		if name == "pods are unknown" || name == "in a container, pods unknown" {
-			count = "0 free devices, usable"
+		switch name {
+		case "pods are unknown", "in a container, pods unknown":
+			count = "0 devices, usable unless pods have them"
+		case "interfaces cannot be read":
+			count += ", as far as their settings could be read"
 		}
 		for _, f := range doctor.Diagnose(e) {
 			if f.Check == "usable" && f.Level == finding.OK && f.Text != count {
