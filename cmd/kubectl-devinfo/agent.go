@@ -59,6 +59,9 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 				if scrub {
 					command = append(command, "--scrub")
 				}
+				if file == "-" { // standard output, as for devinfoctl
+					file = ""
+				}
 				if _, err := os.Lstat(file); err == nil {
 					return clierr.Misuse("remove it, or name another file", "-o: %s exists", file)
 				}

@@ -305,5 +305,10 @@ func TestCaptureIsWrittenToFile(t *testing.T) {
 		if code := tool.run(t.Context(), "capture", "n1", "-o", file); test.kept && code != clierr.Usage {
 			t.Errorf("%s: exit code %d where the file exists", name, code)
 		}
+		t.Chdir(dir)
+		tool.run(t.Context(), "capture", "n1", "-o", "-") // as devinfoctl capture takes it
+		if _, err := os.Lstat("-"); err == nil || stdout.String() != "n1: \x1b\n" {
+			t.Errorf("%s: to standard output: %q", name, stdout)
+		}
 	}
 }

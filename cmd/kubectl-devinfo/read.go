@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -155,6 +157,7 @@ func (t *tool) complete(resource string, flag bool) cobra.CompletionFunc {
 // networks explains attachments without a device. It sets the problem to the finding of devinfoctl validate in the
 // network, followed by the reason that the node has on record. It reads at most 50 networks.
 func (t *tool) networks(ctx context.Context, list []cluster.Network) {
+	defer commandline.Progress(t.rawErr, "reading networks")()
 	findings := map[validate.NetworkName]found{}
 	for n := range list {
 		a := &list[n]
@@ -179,13 +182,15 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 
 // explain sets the problem of an attachment without a device, and reports whether its network has one.
 func explain(a *cluster.Network, name validate.NetworkName, network found) bool {
-	at, finding := name.Namespace+"/"+name.Name, network.finding
-	missing := network.resource != "" && !slices.Contains(a.Requests, network.resource)
+	at, finding := name.String(), network.finding
+	missing := strings.Contains(network.resource, "/") && !slices.Contains(a.Requests, network.resource) // without a domain nothing can request it
 	switch {
 	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
 		a.Problem = validate.NotRequested(name, network.resource)
 	case a.Waits && network.absent: // that of a pod that has started was deleted since
 		a.Problem = cluster.Problem("no-network", "network", at)
+	case a.Waits && network.refused != "":
+		a.Problem = cluster.Problem("network", "network", at, "finding", network.refused)
 	case a.Waits:
 		return false
 	case finding != noFinding && finding != "":
@@ -204,6 +209,7 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 // found is what validate knows of a network.
 type found struct {
 	finding  string // see validated
+	refused  string // the first error in it, with or without devinfo, for which a pod waits; "" = none
 	resource string // whose device Multus passes to it; "" = none
 	absent   bool   // it does not exist
 }
@@ -224,14 +230,20 @@ func validated(ctx context.Context, api kubernetes.Interface, name validate.Netw
 	}
 	docs := validate.Parse(name.Name, text)
 	validate.Checker{}.Check(docs, validate.CNIConfig)
-	resource := validate.ResourceOf(text)
-	if len(docs) == 0 || docs[0].Skipped != "" {
-		return found{resource: resource}, nil
+	is := found{resource: validate.ResourceOf(text)}
+	if len(docs) == 0 {
+		return is, nil
 	}
-	d := docs[0]
-	if len(d.Findings) == 0 {
-		return found{finding: noFinding, resource: resource}, nil
+	all := docs[0].Findings
+	if at := slices.IndexFunc(all, func(f validate.Finding) bool { return !f.Warning }); at >= 0 {
+		is.refused = all[at].String()
 	}
-	first := max(0, slices.IndexFunc(d.Findings, func(f validate.Finding) bool { return !f.Warning }))
-	return found{finding: d.Findings[first].String(), resource: resource}, nil
+	switch {
+	case docs[0].Skipped != "":
+	case len(all) == 0:
+		is.finding = noFinding
+	default:
+		is.finding = cmp.Or(is.refused, all[0].String())
+	}
+	return is, nil
 }
