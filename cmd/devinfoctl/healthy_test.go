@@ -38,14 +38,15 @@ func TestDoctorFindsNothingOnHealthyHosts(t *testing.T) {
 	}
 }
 
-// Neither do the examples have mistakes, each with its network or class, and its pod.
+// Neither do the examples and manifests have mistakes, each example with its network or class, and its pod.
 func TestValidateFindsNothingInExamples(t *testing.T) {
 	examples, err := filepath.Glob("../../deploy/examples/*.yaml")
 	if err != nil || len(examples) < 11 {
 		t.Fatal(examples, err)
 	}
-	for _, path := range examples {
-		if o := ctl("validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), path); o.exit != 0 || !strings.Contains(o.stdout, ": valid\n") {
+	for _, path := range append(examples, "../../deploy") {
+		args := []string{"validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), "--allow-claim-config", "macvlan,host-local", path}
+		if o := ctl(args...); o.exit != 0 || !strings.Contains(o.stdout, ": valid\n") {
 			t.Errorf("%s: %s", path, o.seen())
 		}
 	}

@@ -97,7 +97,7 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 	return err
 }
 
-// unusable returns why the next pod could not use a free device. It returns nothing where nobody says who has the device.
+// unusable returns why the next pod could not use a free device. On a node it returns nothing if the kubelet does not say who has it.
 func (h *host) unusable(ctx context.Context, device string) (why []string, err error) {
 	var live *doctor.Live
 	if h.file != nil {
@@ -116,7 +116,11 @@ func (h *host) unusable(ctx context.Context, device string) (why []string, err e
 		return nil, err
 	}
 	for _, f := range e.Unusable(device) {
-		why = append(why, f.Found+" ("+f.Remedy+")")
+		unless := ""
+		if f.Maybe {
+			unless = "unless its network sets it in ADD, "
+		}
+		why = append(why, f.Found+" ("+unless+f.Remedy+")")
 	}
 	return why, nil
 }

@@ -25,7 +25,7 @@ func TestValidateJudgesObjectsInEachFormAlike(t *testing.T) {
 		last    string // line of the output
 	}{
 		{nil, 0, "nothing to check"},
-		{[]string{unknown}, 0, "1 Service: not checked: validate does not support this kind of document"},
+		{[]string{unknown}, 0, "1 Service: not checked: nothing in it is for validate"},
 		{[]string{skipped}, 0, "DeviceClass a: not checked: nothing in it is for the driver cni.dra.networking.x-k8s.io"},
 		{[]string{good}, 0, "ConfigMap devinfo-settings: valid"},
 		{[]string{wrong}, clierr.Found, ": error: data.default.json: "},
@@ -75,10 +75,10 @@ func TestValidateTellsWrongFile(t *testing.T) {
 		exit int
 		says string
 	}{
-		"rules.yaml":          {clierr.Usage, "! devinfoctl: rules.yaml: validate does not support this kind of document\n!   name its format by --kind; "},
+		"rules.yaml":          {clierr.Usage, "! devinfoctl: rules.yaml: nothing in it is for validate\n!   name its format by --kind; "},
 		"two.yaml":            {clierr.Usage, "! devinfoctl: two.yaml: "},
 		"rules.yaml two.yaml": {0, "3 documents: 0 valid, 3 not checked; 0 errors, 0 warnings\n"},
-		"dir":                 {0, "1 other: not checked: validate does not support this kind of document\n"},
+		"dir":                 {0, "1 other: not checked: nothing in it is for validate\n"},
 		"empty.yaml":          {clierr.Found, "empty.yaml: unreadable: 1 error, 0 warnings\n  error: the text is empty\n"},
 		"dir empty.yaml":      {clierr.Found, "2 documents: 0 valid, 1 not checked; 1 error, 0 warnings\n"},
 	} {

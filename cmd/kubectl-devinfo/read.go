@@ -164,7 +164,11 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		if a.Device.Device != "" || !a.FromNode && !a.Deviceless() && !a.Waits {
 			continue
 		}
-		for _, name := range validate.Networks(a.Network, a.Namespace) { // several only of a pod that waits
+		names, ok := validate.Networks(a.Network, a.Namespace) // several only of a pod that waits
+		if !ok && a.Waits {
+			a.Problem = validate.Problem("networks")
+		}
+		for _, name := range names {
 			if _, known := findings[name]; !known && len(findings) < 50 {
 				network, err := validated(ctx, t.api, name)
 				if network.absent = apierrors.IsNotFound(err); err != nil && !network.absent {
@@ -186,7 +190,7 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 	missing := strings.Contains(network.resource, "/") && !slices.Contains(a.Requests, network.resource) // without a domain nothing can request it
 	switch {
 	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
-		a.Problem = validate.NotRequested(name, network.resource)
+		a.Problem = validate.Problem("not-requested", "resource", network.resource, "network", at, "unless", "")
 	case a.Waits && network.absent: // that of a pod that has started was deleted since
 		a.Problem = cluster.Problem("no-network", "network", at)
 	case a.Waits && network.refused != "":

@@ -39,6 +39,7 @@ func Rules() []finding.Rule {
 		row("no-resource-strict", "validate", e, asked, onlyPath, annotate, noInfo, ""),
 		row("annotation-key", "validate", e, "the annotations of the network", "Multus does not read it", "the key is "+resourceAnnotation, noInfo, ""),
 		row("resource-domain", "validate", e, "the annotations of the network", "has no domain, so no container can request it, and Multus finds no device", "write DOMAIN/NAME, as the device plugin advertises it", noInfo, ""),
+		row("networks", "validate", e, "the pod's annotation of networks", "Multus cannot read the pod's networks", `write NAME@INTERFACE, or a list in JSON: [{"name": "NAME"}]`, creating, ""),
 		row("not-requested", "validate", w, "what containers request", "no container requests {resource}, whose device network {network} takes", `add {resource}: "1" to the requests and limits of a container{unless}`, noInfo, "no container requests"),
 		row("resource-replaces", "validate", w, asked, "has no effect", "Multus replaces it by the device that the pod got of the resource", noInfo, ""),
 		row("two-devices", "validate", e, "the keys that name a device", "must be {device}, the device that another key names", "ADD refuses two", creating, ""),

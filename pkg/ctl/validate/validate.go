@@ -32,7 +32,7 @@ const (
 var Kinds = []string{string(DeviceInfo), string(CNIConfig), string(DRA), string(Settings)}
 
 // NoKind is the reason for skipping a document of an unknown kind.
-const NoKind = "validate does not support this kind of document"
+const NoKind = "nothing in it is for validate"
 
 // Plugin is the type of our plugin in CNI configurations.
 const Plugin = "devinfo"

@@ -32,20 +32,14 @@ type NetworkName struct{ Namespace, Name string }
 func (n NetworkName) String() string { return strings.TrimPrefix(n.Namespace+"/"+n.Name, "/") }
 
 // Networks returns the networks in a pod's annotation, in either of its forms: "NAME, NAMESPACE/NAME@INTERFACE", or a
-// list in JSON. It returns none of a text that is neither.
-func Networks(annotation, namespace string) (names []NetworkName) {
-	if text := strings.TrimSpace(annotation); strings.HasPrefix(text, "[") {
-		var list []NetworkName
-		if json.Unmarshal([]byte(text), &list) != nil {
-			return nil
+// list in JSON. Multus tells them apart in this way (ParsePodNetworkAnnotation), and refuses the pod if ok is false.
+func Networks(annotation, namespace string) (names []NetworkName, ok bool) {
+	if strings.ContainsAny(annotation, `[{"`) {
+		err := json.Unmarshal([]byte(annotation), &names)
+		for n := range names {
+			names[n].Namespace = cmp.Or(names[n].Namespace, namespace)
 		}
-		for _, n := range list {
-			if n.Namespace == "" {
-				n.Namespace = namespace
-			}
-			names = append(names, n)
-		}
-		return names
+		return names, err == nil
 	}
 	for one := range strings.SplitSeq(annotation, ",") {
 		one, _, _ = strings.Cut(strings.TrimSpace(one), "@")
@@ -57,7 +51,7 @@ func Networks(annotation, namespace string) (names []NetworkName) {
 			names = append(names, NetworkName{at, name})
 		}
 	}
-	return names
+	return names, true
 }
 
 // ResourceOf returns the resource whose device Multus passes to a NetworkAttachmentDefinition; "" = none.
@@ -145,20 +139,26 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 		return false
 	}
 	d.Skipped = noNetwork
-	for _, name := range Networks(asked, object.Metadata.Namespace) {
+	names, ok := Networks(asked, object.Metadata.Namespace)
+	path := strings.Join(append(keys, "metadata.annotations."+networksAnnotation), ".")
+	if !ok {
+		d.Kind, d.Skipped = CNIConfig, ""
+		d.find("networks", path, quote(asked))
+	}
+	for _, name := range names {
 		resource, found := resources[name]
 		if found {
 			d.Kind, d.Skipped = CNIConfig, ""
 		}
 		if resource != "" && !pod.requests(resource) {
-			d.find("not-requested", strings.Join(append(keys, "metadata.annotations."+networksAnnotation), "."), quote(asked),
+			d.find("not-requested", path, quote(asked),
 				"resource", resource, "network", name.String(), "unless", ", unless a webhook adds them")
 		}
 	}
 	return true
 }
 
-// NotRequested says that a pod can get no device of its network's resource.
-func NotRequested(network NetworkName, resource string) string {
-	return finding.Of(Rules(), "not-requested", "resource", resource, "network", network.String(), "unless", "").String()
+// Problem returns the text and the remedy of a rule, with values in them: see [finding.Of].
+func Problem(rule string, values ...string) string {
+	return finding.Of(Rules(), rule, values...).String()
 }
