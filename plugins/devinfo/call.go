@@ -160,27 +160,6 @@ func (c *Call) lenient() {
 	}
 }
 
-// refusal returns why ADD refuses the configuration or CNI_ARGS on any node, or nil. Runtimes may leave CNI_ARGS, with the
-// values of placeholders, out of a DEL.
-func (c *Call) refusal() error {
-	if len(c.Config.Problems) > 0 {
-		return c.Config.Problems[0]
-	}
-	_, vetted := attachment.Vet(c.Config)
-	var declared, spec error
-	if c.Args.CNIArgs != "" {
-		_, _, declared = c.Attachment.Declared(c.Config)
-	}
-	if object, err := c.Attachment.CDI(c.Config); object != nil || c.Args.CNIArgs != "" { // the kind depends on no value
-		spec = err
-	}
-	_, path := c.infoFileName()
-	if failure.Code(path) != failure.Config {
-		path = nil
-	}
-	return cmp.Or(c.argsError, vetted, declared, spec, path)
-}
-
 // unlessStrict returns the error if the configuration is strict. Otherwise it logs it as a warning, and returns it with its
 // remedy as the reason for what ADD leaves out.
 func (c *Call) unlessStrict(err error) (reason string, _ error) {

@@ -26,14 +26,14 @@ func (c *Call) del() error {
 		c.Log.Warn("ignoring the journal", "error", err)
 		c.Journal = c.Journal.Ignored()
 	}
-	e, corrupt, err := c.cleaner().LockAnyway(c.Key)
+	e, err := c.cleaner().LockAnyway(c.Key)
 	if errors.As(err, new(*store.NameError)) {
 		c.Log.Warn("no journal entry", "error", err) // ADD refuses such long names, so it recorded no entry
 	} else if err != nil {
 		return err
 	}
 	defer e.Unlock()
-	if e == nil || corrupt {
+	if e.Lost() {
 		e = cmp.Or(e, &journal.Entry{Key: c.Key})
 		c.reconstruct(e)
 	}
@@ -43,7 +43,6 @@ func (c *Call) del() error {
 	}
 	r := c.cleaner().Removal(e)
 	r.Netns = c.Args.Netns // the runtime's path is current; it is empty if the namespace is gone
-	r.Refused = e.Locked() == nil && (c.refusal() != nil || c.itself() || len(c.Config.DelegateProblems()) > 0)
 	if err := c.addNamed(r); err != nil {
 		return err
 	}

@@ -121,19 +121,19 @@ func (c *Call) prevResult() (*result.Result, error) {
 // takeOver returns the content that the former ADD wrote to the device-info file of this name. It returns nil if another
 // program has replaced the content. It also returns nil after a cleanup, except after that of a killed ADD.
 func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, written *devinfo.Info, err error) {
-	former, corrupt, err := c.cleaner().LockAnyway(c.Key)
+	former, err := c.cleaner().LockAnyway(c.Key)
 	if err != nil || former == nil {
 		return nil, nil, err
 	}
 	done.entry = former
-	if corrupt { // only the leases and this configuration show what to clean up
+	if former.Lost() { // only the leases and this configuration show what to clean up
 		former.Netns = c.Args.Netns
 		c.reconstruct(former)
 		former.Result = nil // prevResult is the input of ADD
 	}
 	ended, unfinished := c.cleaner().Removal(former), false
 	switch {
-	case corrupt:
+	case former.Lost():
 	case !former.OfBoot(c.BootID):
 		c.Log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
 		ended.Netns = "" // its path may now lead to another pod's namespace

@@ -1,6 +1,7 @@
 package devinfo
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -44,6 +45,15 @@ func (c *Call) status() error {
 		return notReady(fmt.Errorf("%s is not a sysfs: %w", c.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}
 	return c.delegatesStatus()
+}
+
+// refusal returns why ADD refuses the configuration for the attachment, or nil.
+func (c *Call) refusal() error {
+	_, vetted := attachment.Vet(c.Config)
+	_, _, declared := c.Attachment.Declared(c.Config)
+	_, spec := c.Attachment.CDI(c.Config)
+	_, path := c.infoFileName()
+	return cmp.Or(vetted, declared, spec, path)
 }
 
 func (c *Call) delegatesStatus() error {

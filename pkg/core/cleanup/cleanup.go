@@ -89,23 +89,23 @@ func (c *Cleaner) lock(key journal.Key, wait, limit time.Duration) (*journal.Ent
 }
 
 // LockAnyway is like Lock, for calls that modify the attachment. If the entry is corrupt, it logs a warning and returns
-// an entry with the facts that the leases still show. corrupt is true in that case.
-func (c *Cleaner) LockAnyway(key journal.Key) (e *journal.Entry, corrupt bool, err error) {
+// an entry with the facts that the leases still show, see [journal.Entry.Lost].
+func (c *Cleaner) LockAnyway(key journal.Key) (*journal.Entry, error) {
 	return c.lockAnyway(key, lockWait)
 }
 
-func (c *Cleaner) lockAnyway(key journal.Key, wait time.Duration) (e *journal.Entry, corrupt bool, err error) {
-	e, err = c.lock(key, wait, delegateLimit)
+func (c *Cleaner) lockAnyway(key journal.Key, wait time.Duration) (*journal.Entry, error) {
+	e, err := c.lock(key, wait, delegateLimit)
 	if !errors.As(err, new(*store.CorruptError)) {
-		return e, false, err
+		return e, err
 	}
 	c.Log.Warn("journal entry ignored", "error", err)
 	if err := c.Journal.FillFromLeases(e); err != nil {
 		e.Unlock()
-		return nil, false, err
+		return nil, err
 	}
 	e.Dir, e.CDI.Dir = c.Node.DeviceInfoDir, c.Node.CDIDir
-	return e, true, nil
+	return e, nil
 }
 
 // Foreign returns the reason why a device-info file or a CDI spec belongs to another attachment: that attachment
@@ -169,14 +169,14 @@ func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(co
 // what the leases do not show. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
 func (c *Cleaner) Collect(key journal.Key, judged *journal.Entry, complete func(*journal.Entry)) (done bool, err error) {
 	c = c.About(key)
-	e, corrupt, err := c.lockAnyway(key, collectWait)
+	e, err := c.lockAnyway(key, collectWait)
 	defer e.Unlock()
 	switch {
 	case err != nil || e == nil: // DEL has removed it
-	case corrupt != (judged == nil) || !corrupt && !e.Same(judged):
+	case e.Lost() != (judged == nil) || !e.Lost() && !e.Same(judged):
 		c.Log.Info("not collected, because the attachment was added again")
 	default:
-		if corrupt {
+		if e.Lost() {
 			complete(e)
 		}
 		r := c.Removal(e)

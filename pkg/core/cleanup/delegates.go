@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -53,25 +52,27 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 }
 
 // DelDelegates runs the DEL of all delegates, even if some fail. They must not take a device away from another pod
-// that has got the device since ADD. If another pod has it, the delegates get no network namespace, or do not run at
-// all if the journal has no record of this ADD.
+// that has got the device since ADD. If another pod has it, the delegates get no network namespace. If the record of ADD is
+// lost, a delegate does not run at all whose configuration names another pod's device.
+//
+// Without any entry the delegates have probably not run, because ADD was refused, and some, such as host-device, fail
+// then. So only a delegate that asks to try again keeps the pod from ending.
 func (r *Removal) DelDelegates() error {
-	if len(r.Delegates) == 0 {
+	delegates := r.Delegates
+	if r.Entry.Lost() {
+		delegates = slices.DeleteFunc(slices.Clone(delegates), r.namesOthers)
+	}
+	if len(delegates) == 0 {
 		return nil
 	}
 	netns, held := r.Netns, new(journal.HeldError)
-	unrecorded := r.Entry.Locked() == nil
-	switch err := r.heldByAnother(); {
-	case err != nil && unrecorded:
-		r.cleaner.Log.Warn("not running the delegates' DEL", "error", err)
-		return nil
 	// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
 	// Otherwise another pod got the device after the namespace had ended or a DEL was killed.
-	case errors.As(err, &held) && held.Holder.Netns == "" && netns != "":
+	if err := r.heldByAnother(r.Entry.Leases); errors.As(err, &held) && held.Holder.Netns == "" && netns != "" {
 		r.cleaner.Log.Warn("running the delegates' DEL without a network namespace", "error", err)
 		netns = ""
 	}
-	n, err := r.cleaner.Network(r.Entry, r.Delegates, netns)
+	n, err := r.cleaner.Network(r.Entry, delegates, netns)
 	if err != nil {
 		return err
 	}
@@ -80,9 +81,9 @@ func (r *Removal) DelDelegates() error {
 	}
 	var errs []error
 	for _, err := range n.Del(r.Result, nil) {
-		// The ADD of a delegate that cannot be executed failed, and that ADD has undone the other delegates.
-		if err = failure.OfDelegate("DEL", err); err != nil && unrecorded && (r.Refused || cannotExecute(err)) {
-			r.cleaner.Log.Warn("ignoring a delegate's failed DEL: its ADD has probably not run", "error", err)
+		err = failure.OfDelegate("DEL", err)
+		if r.Entry.Locked() == nil && failure.Code(err) != failure.TryAgain {
+			r.cleaner.Log.Warn("ignoring a delegate's failed DEL: the journal has no record of its ADD", "error", err)
 			continue
 		}
 		errs = append(errs, err)
@@ -90,19 +91,23 @@ func (r *Removal) DelDelegates() error {
 	return failure.Join(errs...)
 }
 
-// heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has a device of
-// the entry or, without one in the journal, a device that the configuration names.
-func (r *Removal) heldByAnother() error {
-	leases := r.Entry.Leases
-	if r.Entry.Locked() == nil { // not recorded
-		if r.cleaner.Finder.Sys == nil {
-			return nil
-		}
-		var err error
-		if leases, err = r.cleaner.AskedLeases(r.Entry); err != nil {
-			return err
-		}
+// namesOthers reports whether a delegate's configuration names a device that another pod has, or may do so.
+func (r *Removal) namesOthers(delegate json.RawMessage) bool {
+	if r.cleaner.Finder.Sys == nil {
+		return false
 	}
+	leases, err := r.cleaner.AskedLeases(&journal.Entry{Delegates: []json.RawMessage{delegate}, CapabilityArgs: r.Entry.CapabilityArgs})
+	if err == nil {
+		err = r.heldByAnother(leases)
+	}
+	if err != nil {
+		r.cleaner.Log.Warn("not running a delegate's DEL", "error", err)
+	}
+	return err != nil
+}
+
+// heldByAnother returns a [*journal.HeldError] if another pod, or a later sandbox of this pod, has one of the devices.
+func (r *Removal) heldByAnother(leases []journal.DeviceLease) error {
 	err := r.cleaner.Journal.Free(&journal.Entry{Key: r.Entry.Key, Netns: r.Netns, Pod: r.Entry.Pod, Leases: leases})
 	if errors.As(err, new(*journal.HeldError)) {
 		return err
@@ -122,11 +127,4 @@ func (r *Removal) heldByAnother() error {
 		}
 	}
 	return nil
-}
-
-// cannotExecute reports whether the kernel cannot run the delegate because it is not a program.
-func cannotExecute(err error) bool {
-	ran, ok := errors.AsType[*cniexec.Error](err)
-	return ok && ran.NotRun() &&
-		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC))
 }

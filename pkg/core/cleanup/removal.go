@@ -20,7 +20,6 @@ type Removal struct {
 	Delegates []json.RawMessage // the delegates that need a DEL
 	Result    json.RawMessage   // the last delegate's result
 	Dir, File string            // the device-info file
-	Refused   bool              // ADD refuses the configuration: without a record, the delegates have perhaps never run
 
 	cleaner *Cleaner
 }

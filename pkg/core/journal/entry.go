@@ -127,8 +127,9 @@ type Entry struct {
 
 	Complete bool `json:"complete,omitempty"` // ADD has only to write the files, or has succeeded
 
-	raw  []byte   // content of the entry on disk
-	file *os.File // the open file of a locked entry; nil = not locked
+	raw     []byte   // content of the entry on disk
+	file    *os.File // the open file of a locked entry; nil = not locked
+	damaged bool     // only Key is from the journal
 }
 
 // Uptime is a time since boot in nanoseconds (CLOCK_BOOTTIME). Unlike Time it never goes back.

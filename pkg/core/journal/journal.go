@@ -150,7 +150,7 @@ func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, 
 	e, err := parseEntry(path, k, data, err)
 	switch {
 	case errors.As(err, new(*store.CorruptError)):
-		e = &Entry{Key: k, raw: data}
+		e = &Entry{Key: k, raw: data, damaged: true}
 	case err != nil:
 		store.Unlock(f)
 		return nil, err
@@ -166,6 +166,9 @@ func (e *Entry) Unlock() {
 		e.file = nil
 	}
 }
+
+// Lost reports whether what ADD recorded is not known: e is nil, not from the journal, or damaged.
+func (e *Entry) Lost() bool { return e.Locked() == nil || e.damaged }
 
 // Locked returns the open file of a locked entry, for plugins to inherit, or nil.
 func (e *Entry) Locked() *os.File {
