@@ -160,8 +160,10 @@ func TypeInWords(t reflect.Type) string {
 		return "true or false"
 	case reflect.Slice:
 		return "a list"
-	case reflect.Int64:
+	case reflect.Int, reflect.Int64:
 		return "a number"
+	case reflect.Uint64:
+		return "a number of at least 0"
 	case reflect.Map:
 		if t.Elem().Kind() == reflect.Bool {
 			return `an object of booleans, {"mac": true}`

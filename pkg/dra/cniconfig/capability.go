@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // A capability is a CNI capability argument (CONVENTIONS.md, "Dynamic Plugin specific fields") that a claim may set
@@ -41,7 +43,7 @@ func (p *parameters) take(fields map[string]json.RawMessage, wrong *refusals) {
 		}
 		p.values[key] = value
 		if err := capabilities[key].check(value); err != nil {
-			wrong.add(key, fmt.Sprintf("%s %.80s: %v", key, value, err), "write it as "+capabilities[key].write)
+			wrong.add(key, fmt.Sprintf("%s %.80s: %v", key, value, config.InWords(err)), "write it as "+capabilities[key].write)
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // maxName limits the length of a network's name, in bytes. File names, which have at most 255 bytes, contain it
@@ -21,9 +23,15 @@ const maxName = 128
 
 // list converts the configuration of decoded parameters into a configuration list without white space. A single
 // plugin becomes a list with one entry. It adds all mistakes to wrong, and returns nil if libcni cannot parse it.
-func list(config json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
+func list(raw json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
 	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(config, &fields) // decode has checked that it is an object
+	_ = json.Unmarshal(raw, &fields) // decode has checked that it is an object
+	for _, key := range []string{"cniVersion", "name"} {
+		if v := fields[key]; v != nil && v[0] != '"' {
+			wrong.add("config."+key, fmt.Sprintf("config.%s %.80s is not a string", key, v), "write it in quotes")
+			return nil
+		}
+	}
 	_, single := fields["type"]
 	_, many := fields["plugins"]
 	const remedy = "give a plugin, or a list of plugins"
@@ -32,22 +40,22 @@ func list(config json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
 		wrong.add("config", `config has both "type" and "plugins"`, remedy)
 		return nil
 	case single:
-		wrapped := map[string]any{"plugins": []json.RawMessage{config}}
+		wrapped := map[string]any{"plugins": []json.RawMessage{raw}}
 		for _, key := range []string{"cniVersion", "name"} {
 			if v, ok := fields[key]; ok {
 				wrapped[key] = v
 			}
 		}
-		config, _ = json.Marshal(wrapped)
+		raw, _ = json.Marshal(wrapped)
 	case !many:
 		wrong.add("config", `config must have the key "type" or "plugins"`, remedy)
 		return nil
 	}
 	var text bytes.Buffer
-	_ = json.Compact(&text, config)
+	_ = json.Compact(&text, raw)
 	l, err := libcni.ConfListFromBytes(text.Bytes())
 	if err != nil {
-		wrong.add("config", fmt.Sprintf("config: %v", err), "write it as CNI SPEC.md section 1 defines; in YAML, quote versions")
+		wrong.add("config", fmt.Sprintf("config: %v", config.InWords(err)), "write it as CNI SPEC.md section 1 defines; in YAML, quote versions")
 		return nil
 	}
 	// libcni accepts these mistakes, but ADD or DEL would fail.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // The accepted values of apiVersion and kind. The Device Configuration API uses both groups and both kinds.
@@ -106,7 +108,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	case !utf8.Valid(raw):
 		wrong.add("", "parameters are not valid UTF-8", "write them as UTF-8")
 	case err != nil:
-		wrong.add("", fmt.Sprintf("invalid JSON: %v", err), "give one JSON object")
+		wrong.add("", fmt.Sprintf("invalid JSON: %v", config.InWords(err)), "give one JSON object")
 	}
 	if wrong != nil {
 		return out, wrong
