@@ -82,6 +82,9 @@ func (r request) newEntry(info *devinfo.Info) *journal.Entry {
 	}
 	if info != nil && e.File != "" {
 		e.Wrote, e.Info, e.Kept = true, info.Encode(), sameInfo(r.file.original, info)
+		if _, err := devinfo.Parse(r.file.original); err == nil && !e.Kept {
+			e.Original = r.file.original
+		}
 	}
 	if last := r.last; last != nil && len(last.Delegates) > 0 {
 		e.Delegates, e.CapabilityArgs, e.PrevResult, e.Result = last.Delegates, last.CapabilityArgs, last.PrevResult, r.output

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
@@ -26,13 +27,15 @@ type infoFile struct {
 	own      *devinfo.Info // content that devinfo wrote, in a former ADD or for the delegates; nil = none
 }
 
-// readInfoFile reads the device-info file at the beginning of ADD. written is the content that a former ADD
-// wrote. If no other program wrote a valid file, readInfoFile reads the device plugin's file, which the runtime
-// should have copied. It returns an error if the file belongs to another attachment.
-func (c *Call) readInfoFile(name string, written *devinfo.Info) (f infoFile, err error) {
-	if f.name = name; name == "" {
+// readInfoFile reads the device-info file at the beginning of ADD. former is what a former ADD knew of it. If no other
+// program wrote a valid file, readInfoFile reads the device plugin's file, which the runtime should have copied. It returns
+// an error if the file belongs to another attachment.
+func (c *Call) readInfoFile(name string, former infoFile) (f infoFile, err error) {
+	if name == "" {
 		return f, nil
 	}
+	f = former
+	f.name = name
 	foreign, err := c.cleaner().Foreign(c.Key, journal.OfFile, name)
 	if foreign != "" {
 		err = failure.New(failure.Config, fmt.Errorf("device-info file %s: %s", c.Attachment.Path, foreign), "set runtimeConfig.CNIDeviceInfoFile to a path that no other attachment uses")
@@ -40,13 +43,12 @@ func (c *Call) readInfoFile(name string, written *devinfo.Info) (f infoFile, err
 	if err != nil {
 		return f, err
 	}
-	if f.text, f.external, err = c.readInfo(c.Infos, name); err != nil {
+	var now *devinfo.Info
+	if f.text, now, err = c.readInfo(c.Infos, name); err != nil {
 		return f, err
 	}
-	if written != nil && (f.text == nil || sameInfo(f.text, written)) {
-		f.own, f.external = written, nil
-	} else {
-		f.original = f.text
+	if f.own == nil || f.text != nil && !sameInfo(f.text, f.own) {
+		f.own, f.original, f.external = nil, f.text, now
 	}
 	if f.external == nil {
 		f.external, err = c.devicePluginInfo()
@@ -76,16 +78,21 @@ func (c *Call) readInfo(dir *store.Dir, name string) (text []byte, info *devinfo
 	} else if err != nil {
 		return nil, nil, failure.New(failure.Code(err), err, "remove the file or directory at this path")
 	}
-	info, err = dir.Parse(name, text)
+	info, err = parseInfo(dir, name, text, c.Log)
+	return text, info, err
+}
+
+func parseInfo(dir *store.Dir, name string, text []byte, log *slog.Logger) (*devinfo.Info, error) {
+	info, err := dir.Parse(name, text)
 	if errors.As(err, new(*store.CorruptError)) {
-		c.Log.Warn("ignoring the device-info file", "error", err)
-		return text, nil, nil
+		log.Warn("ignoring the device-info file", "error", err)
+		return nil, nil
 	}
 	if err == nil && devinfo.Keys(info.Type) == nil {
-		c.Log.Warn("ignoring the device-info file, whose type is unknown", "file", dir.Path(name), "type", info.Type)
-		return text, nil, nil
+		log.Warn("ignoring the device-info file, whose type is unknown", "file", dir.Path(name), "type", info.Type)
+		return nil, nil
 	}
-	return text, info, err
+	return info, err
 }
 
 // facts returns the facts that ADD keeps if no better source has them. They are the external facts, merged with

@@ -44,11 +44,11 @@ func (c *Call) read(done *undo) (r request, err error) {
 	if r.result, err = c.prevResult(); err != nil {
 		return r, err
 	}
-	var written *devinfo.Info
-	if r.last, written, err = c.takeOver(name, done); err != nil {
+	var former infoFile
+	if r.last, former, err = c.takeOver(name, done); err != nil {
 		return r, err
 	}
-	if r.file, err = c.readInfoFile(name, written); err != nil {
+	if r.file, err = c.readInfoFile(name, former); err != nil {
 		return r, err
 	}
 	return r, r.refuse()
@@ -118,12 +118,12 @@ func (c *Call) prevResult() (*result.Result, error) {
 //     a corrupt entry, it is cleaned up as by DEL.
 //   - If its delegates have created a pod's network, takeOver fails.
 //
-// takeOver returns the content that the former ADD wrote to the device-info file of this name. It returns nil if another
-// program has replaced the content. It also returns nil after a cleanup, except after that of a killed ADD.
-func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, written *devinfo.Info, err error) {
+// takeOver returns what the former ADD wrote to the device-info file of this name, and what another program had written
+// before. It returns neither if another program has replaced the content, or after a cleanup, except that of a killed ADD.
+func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, f infoFile, err error) {
 	former, err := c.cleaner().LockAnyway(c.Key)
 	if err != nil || former == nil {
-		return nil, nil, err
+		return nil, f, err
 	}
 	done.entry = former
 	if former.Lost() { // only the leases and this configuration show what to clean up
@@ -141,19 +141,19 @@ func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, written *dev
 		c.Log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
 		ended.Netns = ""
 	case len(former.Delegates) == 0:
-		written, _, err := c.formerContent(former, file)
-		return former, written, err
+		f, _, err = c.formerContent(former, file)
+		return former, f, err
 	case former.Complete:
 		remedy := "run DEL first: adding it again would tear down the network that its delegates made"
 		if c.Config.PrevResult != nil && (len(c.Config.Delegates) == 0 || former.PrevResult == nil) {
 			remedy = "devinfo appears twice in this chain: remove one of the two"
 		}
-		return nil, nil, failure.New(failure.Config, fmt.Errorf("attachment %s exists, since %s", c.Key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
+		return nil, f, failure.New(failure.Config, fmt.Errorf("attachment %s exists, since %s", c.Key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
 	default:
 		c.Log.Warn("cleaning up after an unfinished ADD", "since", former.Time)
 		unfinished = true
 	}
-	written, external, err := c.formerContent(former, file)
+	f, external, err := c.formerContent(former, file)
 	if external {
 		ended.File = "" // this ADD reads a file of another program
 	}
@@ -161,24 +161,33 @@ func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, written *dev
 		err = ended.Run()
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
+		return nil, f, fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
 	done.unlock()
 	if !unfinished {
-		written = nil
+		f = infoFile{}
 	}
-	return nil, written, nil
+	return nil, f, nil
 }
 
-// formerContent returns the content of the device-info file if a former ADD wrote it. external is true if another
-// program, such as a delegate or the runtime, wrote the content before that ADD or since.
-func (c *Call) formerContent(former *journal.Entry, file string) (info *devinfo.Info, external bool, err error) {
+// formerContent returns the content of the device-info file if a former ADD wrote it, with what that replaced. external is
+// true if another program, such as a delegate or the runtime, wrote the content before that ADD or since.
+func (c *Call) formerContent(former *journal.Entry, file string) (f infoFile, external bool, err error) {
 	if former.File == "" || former.File != file {
-		return nil, false, nil
+		return f, false, nil
 	}
-	_, info, err = c.readInfo(store.Open(former.Dir), former.File)
-	if info == nil || !former.Kept && sameInfo(former.Info, info) {
-		return info, false, err
+	dir := store.Open(former.Dir)
+	_, info, err := c.readInfo(dir, former.File)
+	if err != nil || info == nil {
+		return f, false, err
 	}
-	return nil, true, err
+	if former.Kept || !sameInfo(former.Info, info) {
+		return f, true, nil
+	}
+	f.own = info
+	if former.Original != nil {
+		f.original = former.Original
+		f.external, err = parseInfo(dir, former.File, former.Original, c.Log)
+	}
+	return f, false, err
 }

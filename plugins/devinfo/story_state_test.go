@@ -34,6 +34,10 @@ func (s *sections) add(name, text string) {
 	}
 }
 
+func (s sections) has(name string) bool {
+	return slices.ContainsFunc(s, func(one txtar.File) bool { return one.Name == name })
+}
+
 // section returns text in the form of a section, with a newline at its end.
 func section(text string) string {
 	switch {

@@ -110,6 +110,7 @@ type Entry struct {
 	Wrote     bool            `json:"wrote,omitempty"`     // ADD has written the file or is about to
 	Info      json.RawMessage `json:"info,omitempty"`      // the file's content
 	Kept      bool            `json:"kept,omitempty"`      // another program had already written the same content
+	Original  json.RawMessage `json:"original,omitempty"`  // other content that another program had written; nil = none, or unusable
 	InNetns   bool            `json:"inNetns,omitempty"`   // the interface was in Netns at the end of ADD
 	Interface string          `json:"interface,omitempty"` // its parent device, kind or bus address, if ADD found the device through it
 	Device    Identity        `json:"device,omitzero"`     // the device that ADD found
