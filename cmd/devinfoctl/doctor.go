@@ -32,7 +32,7 @@ const doctorHelp = `Examines the whole node. Problems come first, each with its 
   settings     the node settings can be used
   networks     the network configurations with devinfo on this node are right: order,
                versions, capabilities
-  directories  the directories of CNI, CDI and the plugin exist, and ADD can write to its own
+  directories  the directories of CNI and CDI can be used, and ADD can write to its own
   runtime      the container runtime offers NRI
   offer        the rules of cni-dra-driver name devices of this node
 

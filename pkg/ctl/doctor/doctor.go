@@ -102,7 +102,7 @@ func probes() []probe {
 		{"networks", true, networks, func(e *Evidence) string {
 			return Count(len(e.Live.Networks), "network configuration") + " with devinfo, no problem"
 		}},
-		{"directories", true, directories, is("the directories of CNI and CDI exist")},
+		{"directories", true, directories, is("the directories of CNI and CDI can be used")},
 		{"runtime", true, runtime, is("the container runtime offers NRI")},
 		{"offer", false, offer, offered},
 		{"sight", false, sight, nil},

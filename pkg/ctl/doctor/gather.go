@@ -2,13 +2,13 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -56,9 +56,11 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 		l.NoConf = p.ConfDir
 	}
 	for _, dir := range append([]string{s.CDIDir}, p.PluginDirs...) {
-		if stat, err := os.Stat(dir); err != nil {
+		switch stat, err := os.Stat(dir); {
+		case dir == s.CDIDir && errors.Is(err, fs.ErrNotExist): // ADD makes it
+		case err != nil:
 			l.Missing[dir] = errorText(err)
-		} else if !stat.IsDir() {
+		case !stat.IsDir():
 			l.Missing[dir] = "is not a directory"
 		}
 	}
@@ -162,23 +164,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// plugins are those in a configuration. Multus has further configurations in its delegates.
-type plugins struct {
-	Type               string
-	Plugins, Delegates []plugins
-}
-
-func (p *plugins) types() (all []string) {
-	all = []string{p.Type}
-	below := p.Plugins
-	if p.Type == validate.Multus {
-		below = p.Delegates
-	}
-	for _, b := range below {
-		all = append(all, b.types()...)
-	}
-	return all
-}
+// typed matches the types of plugins in a configuration, those in delegates of Multus and of devinfo and those of IPAM too.
+var typed = regexp.MustCompile(`(?i)"type"\s*:\s*"([^"]+)"`)
 
 // networks reads the configurations that contain devinfo, by path, and returns the types of their plugins.
 func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
@@ -197,9 +184,11 @@ func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 			l.note("run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
 		}
-		var conf plugins
-		_ = json.Unmarshal(text, &conf) // other values have no types
-		if used := conf.types(); slices.Contains(used, validate.Plugin) {
+		var used []string
+		for _, found := range typed.FindAllSubmatch(text, -1) {
+			used = append(used, string(found[1]))
+		}
+		if slices.Contains(used, validate.Plugin) {
 			texts[path], types = text, append(types, used...)
 		}
 	}

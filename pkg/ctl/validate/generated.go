@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Multus is the type of Multus in CNI configurations.
-const Multus = "multus"
+// multusPlugin is the type of Multus in CNI configurations.
+const multusPlugin = "multus"
 
 // makers are the plugins that the SR-IOV network operator puts before spec.metaPlugins, by the kind of its object.
 var makers = map[string]string{"SriovNetwork": "sriov", "SriovIBNetwork": "ib-sriov", "OVSNetwork": "ovs"}
@@ -65,7 +65,7 @@ func multusDelegates(object map[string]json.RawMessage) (delegates json.RawMessa
 	var plugins []map[string]json.RawMessage
 	_ = json.Unmarshal(object["plugins"], &plugins) // check has the error
 	for i, conf := range append(plugins, object) {
-		if text(conf["type"]) == Multus && conf["delegates"] != nil {
+		if text(conf["type"]) == multusPlugin && conf["delegates"] != nil {
 			path = fmt.Sprintf("plugins[%d].delegates", i)
 			if i == len(plugins) {
 				path = "delegates"
