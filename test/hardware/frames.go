@@ -50,44 +50,33 @@ func (n *node) exchange(ctx context.Context, targets []*target, name string, say
 			return arrived
 		}
 		began := time.Now()
-		r := result{Function: p[0].PCI + " " + p[1].PCI, Check: name, Outcome: passedOutcome}
-		for _, t := range p {
-			err := n.stillFree(ctx, t)
-			if t.taken = err != nil; t.taken {
-				r.Outcome, r.Why = failedOutcome, t.PCI+": "+err.Error()
-			}
-		}
-		if r.Why != "" {
+		r := result{Function: p[0].PCI + " " + p[1].PCI, Check: name, Outcome: failedOutcome}
+		if err := n.mayTry(ctx, p[:]...); err != nil {
+			r.Why = err.Error()
 			say(r)
 			continue
 		}
 		err := n.frames(ctx, p)
 		switch {
 		case err == nil:
-			arrived[r.Function] = true
+			arrived[r.Function], r.Outcome = true, passedOutcome
 		case before == nil || !before[r.Function]:
 			r.Outcome, r.Why = notApplicableOutcome, err.Error()
 		default:
-			r.Outcome, r.Why, r.Facts = failedOutcome, err.Error(), facts(p[0])+"; "+facts(p[1])
+			r.Why = err.Error()
+		}
+		for _, t := range p {
+			if left := n.asBefore(ctx, t); left != nil {
+				r.Outcome, r.Why = failedOutcome, fmt.Sprintf("%s is not as before: %s", t.PCI, strings.Join(left, "; "))
+			}
+		}
+		if r.Outcome == failedOutcome {
+			r.Facts = facts(p[0]) + "; " + facts(p[1])
 		}
 		r.Took = time.Since(began).Round(time.Millisecond).String()
 		say(r)
-		n.bringBack(p)
 	}
 	return arrived
-}
-
-// bringBack returns both VFs before the next step.
-func (n *node) bringBack(p [2]*target) {
-	r, err := n.readRecord()
-	if err != nil {
-		return // try compares at its end
-	}
-	for _, f := range r.Functions {
-		if f.Ref.PCI == p[0].PCI || f.Ref.PCI == p[1].PCI {
-			n.asBefore(f)
-		}
-	}
 }
 
 // frames moves both VFs into pods, gives them MACs of this program if they take them, and sends a frame each way.

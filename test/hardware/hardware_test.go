@@ -2,14 +2,20 @@ package main
 
 import (
 	"errors"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -76,6 +82,86 @@ func TestFunctionsThatSomebodyHasAreRefused(t *testing.T) {
 		given := first(of, u.held)
 		if why := first(of, u.held, u.onTop); (given != "") != test.given || test.want == "" && why != "" || !strings.Contains(why, test.want) {
 			t.Errorf("%s: %q, given %q; want %q", name, why, given, test.want)
+		}
+	}
+}
+
+// Whatever device node of a function is open, it is in use. Everybody has 1:3 open, which is /dev/null.
+func TestOpenDeviceNodesAreSeen(t *testing.T) {
+	const dir = "devices/pci0000:00/0000:3b:00.2/"
+	for name, want := range map[string]string{
+		dir + "infiniband_verbs/uverbs0/dev": "open", dir + "infiniband_mad/umad0/dev": "open", dir + "vfio-dev/vfio0/dev": "open",
+		dir + "uio/uio0/dev": "open", dir + "vdpa0/vhost-vdpa-0/dev": "open", dir + "pds_core.vDPA.1/vhost-vdpa-0/dev": "open",
+		"class/vfio/noiommu-7/dev": "open", "class/vfio/7/dev": "", "devices/pci0000:00/0000:3b:00.3/uio/uio0/dev": "",
+	} {
+		tree := fstest.MapFS{
+			"bus/pci/devices/0000:3b:00.2":   {Mode: fs.ModeSymlink, Data: []byte("../../../" + dir)},
+			dir + "class":                    {Data: []byte("0x020000\n")},
+			dir + "driver":                   {Mode: fs.ModeSymlink, Data: []byte("../../../bus/pci/drivers/vfio-pci")},
+			dir + "iommu_group":              {Mode: fs.ModeSymlink, Data: []byte("../../../kernel/iommu_groups/7")},
+			"kernel/iommu_groups/7/name":     {Data: []byte("vfio-noiommu\n")},
+			"class/vfio/noiommu-7/dev":       {Data: []byte("250:7\n")},
+			dir + "infiniband_mad/umad9/dev": {Data: []byte("250:8\n")},
+		}
+		tree[name] = &fstest.MapFile{Data: []byte("1:3\n")}
+		u, of := &uses{node: &node{sys: sysfs.New(tree)}}, vf()
+		fn, ok, err := u.node.sys.PCI(of.Function.Address)
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		of.Function = &fn
+		if why, err := u.open(of); err != nil || want == "" && why != "" || !strings.Contains(why, want) {
+			t.Errorf("%s: %q, %v; want %q", name, why, err, want)
+		}
+	}
+}
+
+func TestKubeletElsewhereIsNoAnswer(t *testing.T) {
+	for command, want := range map[string]bool{"kubelet\n": true, "kubelite\n": true, "containerd\n": false} {
+		proc := t.TempDir()
+		difftest.Must(t, os.Mkdir(proc+"/17", 0o755))
+		difftest.Write(t, proc+"/17/comm", command, 0o644)
+		if err := noKubelet(proc, "/x"); (err != nil) != want {
+			t.Errorf("%q: %v", command, err)
+		}
+	}
+}
+
+// A VF of bnxt_en has the same ID on each card.
+func TestPFNamesTheCard(t *testing.T) {
+	file := capturetest.Load(t, "mlx5-legacy")
+	links, err := linkhost.New(file)
+	difftest.Must(t, err)
+	sys := sysfs.New(file.Sys())
+	devices, _, err := hostdev.Read(hostdev.Host{Sys: sys, Links: links.Links, Eswitches: links})
+	difftest.Must(t, err)
+	for _, d := range devices {
+		if d.Kind == hostdev.VF {
+			got, err := product(sys, d)
+			difftest.Must(t, err)
+			of, err := product(sys, d.Parent)
+			difftest.Must(t, err)
+			difftest.Same(t, d.PCI, got, of)
+		}
+	}
+}
+
+// A function that the run was not trying may have a user since, and one that is gone cannot come back.
+func TestOnlyWhatTheRunWasTryingIsRestored(t *testing.T) {
+	sys := sysfs.New(fstest.MapFS{})
+	n := &node{dir: t.TempDir(), bootID: "1", sys: sys, custody: restore.New(sys, nil, nil)}
+	before := restore.Snapshot{Bus: "pci", Device: "0000:3b:00.2", Inode: 1}
+	n.run = &record{BootID: "1", Functions: []function{{Ref: vf().Ref, Before: before}}}
+	for _, test := range []struct {
+		trying    []string
+		different bool
+	}{{nil, false}, {[]string{"0000:3b:00.3"}, false}, {[]string{"0000:3b:00.2"}, true}} {
+		difftest.Must(t, n.note(test.trying))
+		different, err := n.undo(t.Context(), io.Discard)
+		difftest.Must(t, err)
+		difftest.Equal(t, different, test.different)
+		if _, err := n.readRecord(); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%q: the record is still there: %v", test.trying, err)
 		}
 	}
 }

@@ -32,6 +32,7 @@ The exit status is 0 if no check failed, 1 if one did, and 2 if nothing was trie
 
 type options struct {
 	yes, restore bool
+	kubelet      string // socket of its PodResources API
 	report       string
 	only         *regexp.Regexp // names of checks
 	functions    []string
@@ -42,6 +43,7 @@ func main() {
 	flag.BoolVar(&o.yes, "yes", false, "do not ask")
 	flag.BoolVar(&o.restore, "restore", false, "restore what a killed run has left, also after a reboot, and end")
 	flag.StringVar(&o.report, "o", "devinfo-try.txtar", "`file` of the report; an existing one is replaced")
+	flag.StringVar(&o.kubelet, "pod-resources", "/var/lib/kubelet/pod-resources/kubelet.sock", "`socket` of the kubelet's pod resources API")
 	only := flag.String("only", "", "run the checks whose names match the `regexp`, such as vfio")
 	flag.Usage = func() {
 		fmt.Fprint(os.Stderr, help)
@@ -54,7 +56,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "devinfo-try: --only:", err)
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	failed, err := run(ctx, o, os.Stdin, os.Stdout)
 	stop()
 	switch {
@@ -67,7 +69,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options, in io.Reader, out io.Writer) (failed bool, err error) {
-	n, err := openNode()
+	n, err := openNode(o.kubelet)
 	if err != nil {
 		return false, err
 	}
@@ -147,7 +149,7 @@ func announce(out io.Writer, targets []*target) {
 	}
 	fmt.Fprint(out, `Each one moves into network namespaces of this program, gets other settings (MAC, MTU, flags; on its PF a VLAN, trust and
 a rate, if it is a VF). A VF gets its driver again, and the driver vfio-pci for a moment if nothing shares its IOMMU group.
-Then it is restored, and compared with before. The program changes no other function, no eswitch and no mode of RDMA. It takes at most five minutes.
+Then it is restored, and compared with before. The program changes no other function, no eswitch and no mode of RDMA. It takes about five minutes.
 `)
 	if len(pairs(targets)) > 0 {
 		fmt.Fprintf(out, "Two VFs of one PF exchange frames with MACs %s and %s and EtherType %#x. They may reach the wire.\n", ownMAC(0), ownMAC(1), experiment)

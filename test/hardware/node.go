@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -37,9 +38,11 @@ type node struct {
 	custody *restore.Devices
 	bootID  string
 	config  config.Node // settings of the node's own devinfo
+	kubelet string      // socket of its PodResources API
+	run     *record     // of this run
 }
 
-func openNode() (*node, error) {
+func openNode(kubelet string) (*node, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("run it as root: it reads who uses a function, and moves functions between network namespaces")
 	}
@@ -53,7 +56,7 @@ func openNode() (*node, error) {
 			return nil, fmt.Errorf("run it in the host's %s namespace (in a pod: hostNetwork and hostPID)", ns)
 		}
 	}
-	n := &node{dir: root}
+	n := &node{dir: root, kubelet: kubelet}
 	if dir := os.Getenv("DEVINFO_TRY_DIR"); dir != "" {
 		n.dir = dir
 	}
@@ -69,11 +72,14 @@ func openNode() (*node, error) {
 	}
 	n.links = settings.Kernel{Kernel: link.NewKernel(n.sys.Files())}
 	n.custody = restore.New(n.sys, sysfs.Writer("/sys"), restore.Kernel{Kernel: n.links, Proc: "/proc"})
-	return n, os.MkdirAll(n.dir, 0o700)
+	return n, nil
 }
 
 // lock makes sure that one program runs, and none of its plugins.
 func (n *node) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return nil, err
+	}
 	file, err := os.OpenFile(n.dir+"/lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -148,6 +154,8 @@ type target struct {
 	why     string // why it cannot be used; "" = it can
 	given   string // who has it, which is never a run of this program that was killed; "" = nobody
 	taken   bool   // somebody has begun to use it, so this program leaves it
+	broken  bool   // it is not as before
+	hangs   bool   // a check of it has not ended
 	product string // "82576 (igb)"
 	vdpa    []string
 }
@@ -186,14 +194,9 @@ func (n *node) look(ctx context.Context) (list []*target, err error) {
 		if d.PCI == "" || d.Function == nil {
 			continue
 		}
-		vendor, device, err := n.sys.IDs(d.Function.Address)
-		if err != nil {
-			return nil, err
-		}
 		t := &target{Device: d, name: "pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(d.PCI)}
-		t.product = strings.TrimPrefix(vendor, "0x") + ":" + strings.TrimPrefix(device, "0x")
-		if f, product := nic.Of(vendor, device, d.Driver); f != nil && product != "" {
-			t.product = product + " (" + f.Driver + ")"
+		if t.product, err = product(n.sys, d); err != nil {
+			return nil, err
 		}
 		on, err := n.sys.VDPAOn(*d.Function)
 		if err != nil {
@@ -206,6 +209,27 @@ func (n *node) look(ctx context.Context) (list []*target, err error) {
 		list = append(list, t)
 	}
 	return list, nil
+}
+
+// product names the card of a function. Several cards have the same ID for VFs, so the PF tells.
+func product(sys *sysfs.FS, d *hostdev.Device) (string, error) {
+	if d.Parent != nil {
+		d = d.Parent
+	}
+	vendor, device, err := sys.IDs(d.Function.Address)
+	if f, product := nic.Of(vendor, device, d.Driver); f != nil && product != "" {
+		return product + " (" + f.Driver + ")", err
+	}
+	return strings.TrimPrefix(vendor, "0x") + ":" + strings.TrimPrefix(device, "0x"), err
+}
+
+// find returns a network function; nil = the node has none at this address.
+func (n *node) find(ctx context.Context, address string) (*target, error) {
+	all, err := n.look(ctx)
+	if at := slices.IndexFunc(all, func(t *target) bool { return t.PCI == address }); at >= 0 {
+		return all[at], err
+	}
+	return nil, err
 }
 
 func (n *node) list(ctx context.Context, out io.Writer) error {

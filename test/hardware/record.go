@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -25,6 +25,7 @@ import (
 type record struct {
 	BootID    string
 	Functions []function
+	Trying    []string // PCI addresses of those that are not as before now; null = all may be
 }
 
 type function struct {
@@ -45,31 +46,42 @@ type state struct {
 func (n *node) recordFile() string { return n.dir + "/run.json" }
 
 // begin records the functions.
-func (n *node) begin(targets []*target) (*record, error) {
-	r := &record{BootID: n.bootID}
+func (n *node) begin(targets []*target) error {
+	n.run = &record{BootID: n.bootID}
 	for _, t := range targets {
 		before, err := n.custody.Look(t.Ref)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		state, err := n.state(t.Ref)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		r.Functions = append(r.Functions, function{t.Ref, before, state})
+		n.run.Functions = append(n.run.Functions, function{t.Ref, before, state})
 	}
-	data, err := json.MarshalIndent(r, "", "  ")
+	return n.note(nil)
+}
+
+// note writes the record. Only the functions with these addresses are not as before.
+func (n *node) note(trying []string) error {
+	n.run.Trying = append([]string{}, trying...)
+	data, err := json.MarshalIndent(n.run, "", "  ")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	file, err := store.Replace(n.dir, n.recordFile(), func(temp *os.File) error {
 		_, err := temp.Write(data)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", n.recordFile(), err)
+		return fmt.Errorf("%s: %w", n.recordFile(), err)
 	}
-	return r, errors.Join(file.Close(), store.SyncDir(n.dir))
+	return errors.Join(file.Close(), store.SyncDir(n.dir))
+}
+
+// before returns what the record says of a function.
+func (n *node) before(t *target) function {
+	return n.run.Functions[slices.IndexFunc(n.run.Functions, func(f function) bool { return f.Ref.PCI == t.PCI })]
 }
 
 // state reads what the kernel shows without package restore, so that a mistake there is seen.
@@ -139,21 +151,21 @@ func (n *node) undo(ctx context.Context, out io.Writer) (different bool, err err
 		return false, err
 	}
 	fmt.Fprintf(out, "An earlier run has not ended. Restoring its functions.\n")
-	var wrong []string
+	again := false
 	for _, f := range r.Functions {
-		left := n.undone(ctx, f, r.BootID == n.bootID)
+		left, final := n.undone(ctx, f, r)
 		for _, text := range left {
-			wrong = append(wrong, f.Ref.PCI+": "+text)
 			fmt.Fprintf(out, "  %s: %s\n", f.Ref.PCI, text)
 		}
 		if left == nil {
 			fmt.Fprintf(out, "  %s is as before\n", f.Ref.PCI)
 		}
+		different, again = different || left != nil, again || left != nil && !final
 	}
-	if wrong != nil && r.BootID == n.bootID {
+	if again {
 		return true, fmt.Errorf("not everything is as before; run devinfo-try --restore again, or restart the node; the record is %s", n.recordFile())
 	}
-	return wrong != nil, n.end()
+	return different, n.end()
 }
 
 // unlikeAfterBoot leaves out what a boot sets as it likes: many PFs draw new MACs for their VFs.
@@ -162,26 +174,23 @@ func (s state) unlikeAfterBoot(now state) []string {
 	return s.unlike(now)
 }
 
-// undone restores a function, unless it has a user since. A boot has undone what the run did, so that nothing is changed
-// after it.
-func (n *node) undone(ctx context.Context, f function, sameBoot bool) (different []string) {
-	if !sameBoot {
+// undone restores a function that the run was trying. final reports that another attempt would not help. A boot has undone
+// what the run did, so that nothing is changed after it.
+func (n *node) undone(ctx context.Context, f function, r record) (different []string, final bool) {
+	if r.BootID != n.bootID {
 		now, err := n.state(f.Ref)
 		if err != nil {
-			return []string{err.Error()}
+			return []string{err.Error()}, true
 		}
-		return f.State.unlikeAfterBoot(now)
+		return f.State.unlikeAfterBoot(now), true
 	}
-	all, err := n.look(ctx)
-	if err != nil {
-		return []string{err.Error()}
+	if r.Trying != nil && !slices.Contains(r.Trying, f.Ref.PCI) {
+		return nil, true
 	}
-	for _, t := range all {
-		if t.PCI == f.Ref.PCI && t.given != "" {
-			return []string{"it is left as it is: " + t.given}
-		}
+	if is, err := n.custody.State(f.Before); err == nil && is != restore.Here {
+		return []string{fmt.Sprintf("there is nothing to restore: it is %s", is)}, true
 	}
-	return n.asBefore(f)
+	return n.restored(ctx, f), false
 }
 
 func (n *node) readRecord() (r record, err error) {
@@ -197,7 +206,7 @@ func (n *node) readRecord() (r record, err error) {
 
 // end forgets the run.
 func (n *node) end() error {
-	for _, name := range []string{"devinfo", "dp", "state", "cdi", "cni"} {
+	for _, name := range []string{"bin", "devinfo", "dp", "state", "cdi", "cni", "node.json"} {
 		if err := os.RemoveAll(n.dir + "/" + name); err != nil {
 			return err
 		}
@@ -214,29 +223,53 @@ var patience = func() time.Duration {
 	return time.Minute
 }()
 
-// asBefore ends the program's namespaces, restores a function, and returns how it differs from before.
-func (n *node) asBefore(f function) (different []string) {
+// asBefore restores a function, notes that, and returns how it differs from before.
+func (n *node) asBefore(ctx context.Context, t *target) (different []string) {
+	different = n.restored(ctx, n.before(t))
+	if t.broken = different != nil; t.broken || t.hangs {
+		return different
+	}
+	if err := n.note(slices.DeleteFunc(n.run.Trying, func(address string) bool { return address == t.PCI })); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
+}
+
+// restored ends the program's namespaces, restores a function unless somebody has it, also after an interrupt, and returns
+// how it differs from before.
+func (n *node) restored(ctx context.Context, f function) (different []string) {
 	removePods()
+	free := false
 	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
-		different = nil
-		if err := n.removeUppers(f.Before.IfName); err != nil {
-			different = append(different, err.Error())
+		if !free {
+			now, err := n.find(context.WithoutCancel(ctx), f.Ref.PCI)
+			if err == nil && now != nil && now.given != "" {
+				return []string{"it is left as it is: " + now.given}
+			}
+			if free = err == nil; !free {
+				different = []string{err.Error()}
+			}
 		}
-		if _, err := n.custody.Restore(f.Before); err != nil {
-			different = append(different, err.Error())
-		} else if err := n.up(f.State); err != nil {
-			different = append(different, err.Error())
-		}
-		now, err := n.state(f.Ref)
-		if err != nil {
-			different = append(different, err.Error())
-		} else if err == nil {
-			different = append(different, f.State.unlike(now)...)
+		if free {
+			different = n.restoreOnce(f)
 		}
 		if different == nil || time.Now().After(deadline) {
 			return different
 		}
 	}
+}
+
+func (n *node) restoreOnce(f function) (different []string) {
+	if _, err := n.custody.Restore(f.Before); err != nil {
+		different = append(different, err.Error())
+	} else if err := n.up(f.State); err != nil {
+		different = append(different, err.Error())
+	}
+	now, err := n.state(f.Ref)
+	if err != nil {
+		return append(different, err.Error())
+	}
+	return append(different, f.State.unlike(now)...)
 }
 
 // up sets an interface up or down as it was. A move takes it down.
@@ -252,17 +285,4 @@ func (n *node) up(s state) error {
 		return netlink.LinkSetUp(l)
 	}
 	return netlink.LinkSetDown(l)
-}
-
-// removeUppers removes the interfaces on a function's interface. There were none before the run.
-func (n *node) removeUppers(ifName string) error {
-	l, err := netlink.LinkByName(ifName)
-	if ifName == "" || err != nil {
-		return nil // not on the node yet
-	}
-	on, err := stack.Find("/proc")
-	for _, upper := range on[l.Attrs().Index] {
-		err = errors.Join(err, upper.Remove())
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,7 +78,8 @@ func (t *target) tried() tried {
 		is.Driver = driver
 	}
 	if is.Firmware = firmware; t.Parent != nil { // many VFs do not tell
-		_, is.Firmware = versions(t.Parent.IfName)
+		_, ofPF := versions(t.Parent.IfName)
+		is.Firmware = cmp.Or(ofPF, firmware)
 	}
 	for _, name := range t.vdpa {
 		if info, err := expected(t, name); err == nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,8 +43,7 @@ const stepLimit = 2 * time.Minute
 
 // try runs all checks on all targets. Whatever happens, the functions are restored at the end, or the record remains.
 func (n *node) try(ctx context.Context, targets []*target, only *regexp.Regexp, out io.Writer) (results []result, err error) {
-	r, err := n.begin(targets)
-	if err != nil {
+	if err := n.begin(targets); err != nil {
 		return nil, err
 	}
 	say := func(t result) {
@@ -54,41 +54,55 @@ func (n *node) try(ctx context.Context, targets []*target, only *regexp.Regexp, 
 		}
 		fmt.Fprintln(out, line)
 	}
+	broken := func() bool { return slices.ContainsFunc(targets, func(t *target) bool { return t.broken || t.hangs }) }
 	exchanges := only.MatchString(framesBefore)
 	var frames map[string]bool
 	if exchanges {
 		frames = n.exchange(ctx, targets, framesBefore, say, nil)
 	}
-	broken := false
-	for k, t := range targets {
+	for _, t := range targets {
 		fmt.Fprintf(out, "%s  %s\n", t.PCI, t.describe())
 		for _, c := range checks {
-			if ctx.Err() == nil && !broken && !t.taken && only.MatchString(c.name) {
-				say(n.one(ctx, c, t, r.Functions[k], &broken))
+			if ctx.Err() == nil && !broken() && !t.taken && only.MatchString(c.name) {
+				say(n.one(ctx, c, t))
 			}
 		}
 	}
-	if exchanges && !broken {
+	if exchanges && !broken() {
 		n.exchange(ctx, targets, "frames between two VFs, after", say, frames)
 	}
-	for k, t := range targets {
-		if t.taken { // it was as before when somebody took it
-			continue
-		}
-		if left := n.asBefore(r.Functions[k]); left != nil {
-			broken = true
-			say(result{Function: t.PCI, Check: "as before, at the end", Outcome: failedOutcome, Why: strings.Join(left, "; "), Facts: facts(t)})
-		}
+	for _, t := range targets {
+		n.finally(context.WithoutCancel(ctx), t, say)
 	}
-	if broken {
-		fmt.Fprintf(out, "A function is not as before. Run devinfo-try --restore; the record is %s.\n", n.recordFile())
+	if broken() {
+		fmt.Fprintf(out, "A function is not as before, or a check has not ended. Run devinfo-try --restore; the record is %s.\n", n.recordFile())
 		return results, nil
 	}
 	return results, n.end()
 }
 
+// finally compares a function with before. After its last step it was restored, so that it is left alone if somebody has
+// begun to use it since.
+func (n *node) finally(ctx context.Context, t *target, say func(result)) {
+	r := result{Function: t.PCI, Check: "as before, at the end", Outcome: failedOutcome}
+	if !t.broken && !t.taken {
+		if err := n.mayTry(ctx, t); err != nil {
+			r.Outcome, r.Why = notApplicableOutcome, err.Error()
+			say(r)
+			return
+		}
+	}
+	if t.taken {
+		return
+	}
+	if left := n.asBefore(ctx, t); left != nil {
+		r.Why, r.Facts = strings.Join(left, "; "), facts(t)
+		say(r)
+	}
+}
+
 // one runs a check, and brings the function back.
-func (n *node) one(ctx context.Context, c check, t *target, f function, broken *bool) (r result) {
+func (n *node) one(ctx context.Context, c check, t *target) (r result) {
 	began := time.Now()
 	var add time.Duration
 	r = result{Function: t.PCI, Check: c.name, Outcome: passedOutcome}
@@ -96,18 +110,17 @@ func (n *node) one(ctx context.Context, c check, t *target, f function, broken *
 		r.Outcome, r.Why = notApplicableOutcome, err.Error()
 		return r
 	}
-	if err := n.stillFree(ctx, t); err != nil {
-		t.taken, r.Outcome, r.Why = true, failedOutcome, err.Error()
+	if err := n.mayTry(ctx, t); err != nil {
+		r.Outcome, r.Why = failedOutcome, err.Error()
 		return r
 	}
 	err := n.limited(ctx, c, t, &add)
 	if none, is := errors.AsType[notApplicable](err); is {
 		r.Outcome, r.Why, err = notApplicableOutcome, string(none), nil
 	} else if c.moves && err == nil {
-		err = n.cameBack(f)
+		err = n.cameBack(n.before(t))
 	}
-	if left := n.asBefore(f); left != nil {
-		*broken = true
+	if left := n.asBefore(ctx, t); left != nil {
 		err = errors.Join(err, fmt.Errorf("it is not as before: %s", strings.Join(left, "; ")))
 	}
 	if err != nil {
@@ -129,25 +142,35 @@ func (n *node) limited(ctx context.Context, c check, t *target, add *time.Durati
 	case err := <-done:
 		return err
 	case <-time.After(stepLimit + 10*time.Second):
+		t.hangs = true
 		return fmt.Errorf("it has not ended after %s", stepLimit)
 	}
 }
 
-// stillFree asks again whether somebody uses the function.
-func (n *node) stillFree(ctx context.Context, t *target) error {
-	all, err := n.look(ctx)
-	if err != nil {
-		return err
-	}
-	for _, now := range all {
-		if now.PCI == t.PCI {
-			if now.why != "" {
-				return fmt.Errorf("somebody uses it now, so it is left as it is: %s", now.why)
-			}
-			return nil
+// mayTry asks again whether somebody uses functions, and notes that they are not as before from now on.
+func (n *node) mayTry(ctx context.Context, list ...*target) error {
+	trying := n.run.Trying
+	for _, t := range list {
+		if err := n.stillFree(ctx, t); err != nil {
+			t.taken = true
+			return err
 		}
+		trying = append(trying, t.PCI)
 	}
-	return errors.New("the node has lost it")
+	return n.note(trying)
+}
+
+func (n *node) stillFree(ctx context.Context, t *target) error {
+	now, err := n.find(ctx, t.PCI)
+	switch {
+	case err != nil:
+		return err
+	case now == nil:
+		return fmt.Errorf("%s: the node has lost it", t.PCI)
+	case now.why != "":
+		return fmt.Errorf("somebody uses %s now, so it is left as it is: %s", t.PCI, now.why)
+	}
+	return nil
 }
 
 // cameBack waits until the function is as before without help, except that a moved interface is down, and that the kernel

@@ -31,8 +31,6 @@ type uses struct {
 	root   string // of the files of libvirt, NetworkManager and systemd; "" = /
 }
 
-const kubelet = "/var/lib/kubelet/pod-resources/kubelet.sock"
-
 func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err error) {
 	u = &uses{node: n, host: host, pods: map[string]string{}}
 	if u.leased, err = journal.Open(n.config.StateDir, n.bootID).Leased(journal.OfDevice); err != nil {
@@ -48,10 +46,10 @@ func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err erro
 	if u.stacks, err = stack.Find("/proc"); err != nil {
 		return nil, fmt.Errorf("interfaces on other interfaces: %w", err)
 	}
-	if _, err := os.Stat(kubelet); errors.Is(err, fs.ErrNotExist) {
-		return u, nil // no node of a cluster
+	if _, err := os.Stat(n.kubelet); errors.Is(err, fs.ErrNotExist) {
+		return u, noKubelet("/proc", n.kubelet)
 	}
-	answer, err := podresources.Ask(ctx, kubelet)
+	answer, err := podresources.Ask(ctx, n.kubelet)
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell which functions pods have, so none is used: %w", err)
 	}
@@ -64,6 +62,17 @@ func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err erro
 		}
 	}
 	return u, nil
+}
+
+// noKubelet returns an error if a kubelet runs, whose socket is then elsewhere. MicroK8s calls it kubelite.
+func noKubelet(proc, socket string) error {
+	paths, err := filepath.Glob(proc + "/[0-9]*/comm")
+	for _, path := range paths {
+		if name, _ := os.ReadFile(path); strings.HasPrefix(string(name), "kubel") { // "" = the process has ended
+			return fmt.Errorf("cannot tell which functions pods have, so none is used: a kubelet runs, but there is no %s: name its socket with --pod-resources", socket)
+		}
+	}
+	return err
 }
 
 // judge sets why a function cannot be used, and who has it.
@@ -130,30 +139,23 @@ func (u *uses) onTop(t *target) (string, error) {
 	return "", nil
 }
 
-// open looks for processes that have a device node of the function open: vfio, RDMA or vhost-vdpa.
+// open looks for processes that have a device node of the function open.
 func (u *uses) open(t *target) (string, error) {
-	var numbers []process.Number
-	add := func(pattern string) error {
-		paths, _ := filepath.Glob(pattern)
+	sys := u.node.sys
+	texts, err := sys.NodeNumbers(*t.Function)
+	for _, class := range []string{"infiniband_mad/*", "uio/*", "vdpa*/vhost-vdpa-*", "*/vhost-vdpa-*"} {
+		paths, _ := fs.Glob(sys.Files(), "bus/pci/devices/"+t.PCI+"/"+class+"/dev")
 		for _, path := range paths {
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			number, err := process.Parse(strings.TrimSpace(string(data)))
-			if err != nil {
-				return err
-			}
-			numbers = append(numbers, number)
+			text, readErr := fs.ReadFile(sys.Files(), path)
+			texts, err = append(texts, strings.TrimSpace(string(text))), cmp.Or(err, readErr)
 		}
-		return nil
 	}
-	dir := "/sys/bus/pci/devices/" + t.PCI + "/"
-	err := cmp.Or(add(dir+"infiniband_verbs/*/dev"), add(dir+"infiniband_mad/*/dev"), add(dir+"vfio-dev/*/dev"), add(dir+"vdpa*/vhost-vdpa-*/dev"), add(dir+"*/vhost-vdpa-*/dev"))
-	if group, e := os.Readlink(dir + "iommu_group"); e == nil && strings.Contains(t.Driver, "vfio") {
-		err = cmp.Or(err, add("/sys/class/vfio/"+filepath.Base(group)+"/dev"))
+	var numbers []process.Number
+	for _, text := range texts {
+		number, parseErr := process.Parse(text)
+		numbers, err = append(numbers, number), cmp.Or(err, parseErr)
 	}
-	if err != nil || len(numbers) == 0 {
+	if err != nil {
 		return "", err
 	}
 	holders, err := process.Opened("/proc", numbers)

@@ -146,6 +146,42 @@ func TestTryLeavesWhatIsUsedNow(t *testing.T) {
 	}
 }
 
+// So is one that somebody begins to use while another one is tried, also by --restore if the run is then killed.
+func TestTryLeavesWhatIsUsedSince(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	waits := defect{plugin: "devinfo", script: `grep -q 0000:41:10.2 /tmp/stdin.$$ && until [ -e /tmp/go ]; do sleep .1; done; real`}
+	for _, killed := range []bool{false, true} {
+		cmd := exec.Command(tryProgram, "--yes", "-o", t.TempDir()+"/report.txtar", "--only", "without", "0000:41:10.0", "0000:41:10.2")
+		cmd.Env = append(os.Environ(), "DEVINFO_TRY_PLUGINS="+waits.plugins(t))
+		out, err := cmd.StdoutPipe()
+		must(t, err)
+		must(t, cmd.Start())
+		var said bytes.Buffer
+		for !strings.Contains(said.String(), "\n0000:41:10.2  ") {
+			if _, err := io.CopyN(&said, out, 1); err != nil {
+				t.Fatalf("%v: %s", err, said.String())
+			}
+		}
+		run(t, "sh", "-c", "ip link add link enp65s0v0 name up0 type macvlan && ip addr add 192.0.2.1/24 dev enp65s0v0")
+		if killed {
+			must(t, cmd.Process.Kill())
+		} else {
+			write(t, "/tmp/go", "")
+		}
+		_, _ = io.Copy(&said, out)
+		_ = cmd.Wait()
+		status := cmd.ProcessState.ExitCode()
+		if killed {
+			status, _ = try(t, nil, "--restore")
+		}
+		if status != 0 || !onHost("up0") || !strings.Contains(run(t, "ip", "addr", "show", "dev", "enp65s0v0"), "192.0.2.1") {
+			t.Errorf("killed %v: exit status %d, up0 %v:\n%s", killed, status, onHost("up0"), said.String())
+		}
+		run(t, "sh", "-c", "rm -f /tmp/go; ip link del up0; ip addr flush dev enp65s0v0")
+	}
+}
+
 // The job's command runs in a mount namespace of its own, with the node's files at /host.
 func TestJobRunsTry(t *testing.T) {
 	needs(t, "igb")

@@ -68,6 +68,17 @@ func TestTryPassesOnEachDevice(t *testing.T) {
 	}
 }
 
+// A whole function that nothing needs passes too. It stays on its driver.
+func TestTryPassesOnPF(t *testing.T) {
+	needs(t, "igb")
+	t.Cleanup(func() { vfsBack(t) })
+	const pf = "0000:41:00.0"
+	write(t, "/sys/bus/pci/devices/"+pf+"/sriov_numvfs", "0")
+	if status, said := try(t, nil, "--yes", "-o", t.TempDir()+"/report.txtar", pf, pf); status != 0 || strings.Count(said, " passed\n") != 7 {
+		t.Errorf("exit status %d, want 0 and 7 checks:\n%s", status, said)
+	}
+}
+
 // A defect is a mistake built into a plugin, by a script around it, or into the machine while devinfo-try runs.
 type defect struct {
 	name   string
