@@ -8,21 +8,25 @@ import (
 
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/finding"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 )
 
-// A finding that a healthy host shows is a defect of doctor. Two captures have a device that nobody has bound to a driver, and
-// one is of a machine without the plugin.
+// A finding that a healthy host shows is a defect of doctor. Two captures have a device that nobody has bound to a driver. The
+// machine of a report need not be healthy.
 func TestDoctorFindsNothingOnHealthyHosts(t *testing.T) {
 	lacks := map[string]string{
-		"mlx5-legacy.txtar": "0000:3b:00.5: no pod has it, but the next one could not use it: it has no driver", "devinfo-try.txtar": "the devinfo plugin is not in",
-		"mlx5-vdpa.txtar": "vdpa5: no pod has it, but the next one could not use it: it has no driver",
+		"mlx5-legacy.txtar": "0000:3b:00.5: no pod has it, but the next one could not use it: it has no driver",
+		"mlx5-vdpa.txtar":   "vdpa5: no pod has it, but the next one could not use it: it has no driver",
 	}
 	captures, err := filepath.Glob(hosts + "*.txtar")
 	if err != nil || len(captures) < 14 {
 		t.Fatal(captures, err)
 	}
 	for _, capture := range captures {
+		if strings.Contains(difftest.Read(t, capture), "-- "+capturetest.Report+" --") {
+			continue
+		}
 		var got struct{ Answers []doctor.Finding }
 		difftest.Must(t, json.Unmarshal([]byte(ctl("--capture", capture, "doctor", "--problems", "-o", "json").stdout), &got))
 		lack, found := lacks[filepath.Base(capture)], false
