@@ -125,7 +125,8 @@ func TestOnePortIsThatOfCode(t *testing.T) {
 	}
 }
 
-// Each card of a captured host has a row, which says what devinfo finds on it, and names the capture.
+// Each card of a captured host has a row, which says what devinfo finds on it, and names the capture. The machine of a report
+// may have others, which its owner has not tried.
 func TestTableKnowsCapturedHosts(t *testing.T) {
 	seen := 0
 	for _, name := range capturetest.Names(t) {
@@ -147,7 +148,9 @@ func TestTableKnowsCapturedHosts(t *testing.T) {
 			difftest.Must(t, err)
 			f, _ := nic.Of(vendor, device, d.Driver)
 			if f == nil {
-				t.Errorf("%s: %s (%s:%s, driver %q) has no row", name, d.PCI, vendor, device, d.Driver)
+				if report := string(file.File(capturetest.Report)); report == "" || strings.Contains(report, `"Function": "`+d.PCI+`"`) {
+					t.Errorf("%s: %s (%s:%s, driver %q) has no row", name, d.PCI, vendor, device, d.Driver)
+				}
 				continue
 			}
 			seen++
@@ -199,7 +202,8 @@ func TestTrialsAreThere(t *testing.T) {
 func TestOfKnowsIDsAndDrivers(t *testing.T) {
 	for _, test := range []struct{ vendor, device, driver, want string }{
 		{"0x8086", "0x1592", "ice", "ice E810"},
-		{"8086", "1889", "vfio-pci", "ice E810"},
+		{"8086", "1889", "vfio-pci", "ice E800 series"},
+		{"14e4", "16dc", "bnxt_en", "bnxt_en BCM574xx"},
 		{"0x14e4", "0x16d7", "", "bnxt_en BCM57414"},
 		{"0x15b3", "0x1003", "mlx4_core", "mlx4_core ConnectX-3"},
 		{"0x15b3", "0xffff", "mlx5_core", "mlx5_core "},

@@ -8,6 +8,7 @@ const (
 	noPF         = "no PF"
 	noInterface  = "no interface"
 	apart        = "interface on another function"
+	since618     = "RDMA since Linux 6.18"
 )
 
 // families has the PCI IDs of the PCI ID database (pci-ids.ucw.cz), or of the driver where the database lacks one, and what
@@ -16,10 +17,11 @@ var families = []*Family{
 	{
 		Driver: "mlx4_core", VFDriver: "mlx4_core", Vendor: "NVIDIA (Mellanox)",
 		Products: []Product{
-			{Name: "ConnectX-3", IDs: []string{"15b3:1003"}, VFs: []string{"15b3:1004"}},
+			{Name: "ConnectX-3", IDs: []string{"15b3:1003"}},
 			{Name: "ConnectX-3 Pro", IDs: []string{"15b3:1007"}},
+			{Name: "ConnectX-3 or ConnectX-3 Pro", VFs: []string{"15b3:1004"}},
 		},
-		Finds: VF | RDMA, Limits: []string{severalPorts, exclusive},
+		Finds: VF | RDMA | VFIO, Limits: []string{severalPorts, exclusive},
 	},
 	{
 		Driver: "mlx5_core", VFDriver: "mlx5_core", Vendor: "NVIDIA (Mellanox)",
@@ -44,11 +46,12 @@ var families = []*Family{
 	{
 		Driver: "ice", VFDriver: "iavf", Vendor: "Intel",
 		Products: []Product{
-			{Name: "E810", IDs: []string{"8086:1591", "8086:1592", "8086:1593", "8086:1599", "8086:159a", "8086:159b"}, VFs: []string{"8086:1889"}},
+			{Name: "E810", IDs: []string{"8086:1591", "8086:1592", "8086:1593", "8086:1599", "8086:159a", "8086:159b"}},
 			{Name: "E822", IDs: []string{"8086:1890", "8086:1891", "8086:1892", "8086:1893", "8086:1894", "8086:1897", "8086:1898", "8086:1899", "8086:189a"}},
 			{Name: "E823", IDs: []string{"8086:188a", "8086:188b", "8086:188c", "8086:188d", "8086:188e", "8086:124c", "8086:124d", "8086:124e", "8086:124f", "8086:151d"}},
 			{Name: "E825-C", IDs: []string{"8086:579c", "8086:579d", "8086:579e"}},
 			{Name: "E830", IDs: []string{"8086:12d1", "8086:12d2", "8086:12d3", "8086:12d4"}},
+			{Name: "E800 series", VFs: []string{"8086:1889"}},
 		},
 		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true,
 		Limits: []string{"several ports, with SFs", exclusive},
@@ -62,9 +65,10 @@ var families = []*Family{
 	{
 		Driver: "i40e", VFDriver: "iavf", Vendor: "Intel",
 		Products: []Product{
-			{Name: "X710", IDs: []string{"8086:1572", "8086:104e", "8086:104f", "8086:1581", "8086:1585", "8086:1586", "8086:1589", "8086:15ff"}, VFs: []string{"8086:154c", "8086:1571"}},
+			{Name: "X710", IDs: []string{"8086:1572", "8086:104e", "8086:104f", "8086:1581", "8086:1585", "8086:1586", "8086:1589", "8086:15ff"}},
 			{Name: "XL710", IDs: []string{"8086:1580", "8086:1583", "8086:1584", "8086:1587", "8086:1588"}},
 			{Name: "XXV710", IDs: []string{"8086:158a", "8086:158b"}},
+			{Name: "700 series", VFs: []string{"8086:154c", "8086:1571"}},
 			{Name: "X722", IDs: []string{"8086:37ce", "8086:37cf", "8086:37d0", "8086:37d1", "8086:37d2", "8086:37d3"}, VFs: []string{"8086:37cd"}},
 		},
 		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{"RDMA on X722 only"},
@@ -87,25 +91,27 @@ var families = []*Family{
 			{Name: "I350", IDs: []string{"8086:1521", "8086:1522", "8086:1523", "8086:1524"}, VFs: []string{"8086:1520"}},
 			{Name: "I210", IDs: []string{"8086:1533", "8086:1536", "8086:1537", "8086:1538", "8086:157b", "8086:157c"}},
 		},
-		Finds: VF | VFIO, OnePort: true,
+		Finds: VF | VFIO, OnePort: true, Limits: []string{"no VFs of I210"},
 		Tried: []Trial{{How: Emulated}, {How: Captured, Host: "igb-sriov"}, {How: Captured, Host: "rxe-rdma"}},
 	},
 	{
 		Driver: "idpf", VFDriver: "idpf", Vendor: "Intel",
 		Products: []Product{{Name: "IPU E2000", IDs: []string{"8086:1452"}, VFs: []string{"8086:145c"}}},
-		Finds:    VF | VFIO, Limits: []string{severalPorts},
+		Finds:    VF | RDMA | VFIO, Limits: []string{severalPorts, exclusive, since618},
 	},
 	{
 		Driver: "bnxt_en", VFDriver: "bnxt_en", Vendor: "Broadcom",
 		Products: []Product{
-			{Name: "BCM57412", IDs: []string{"14e4:16d6"}, VFs: []string{"14e4:16dc", "14e4:16d3"}},
+			{Name: "BCM57412", IDs: []string{"14e4:16d6"}},
 			{Name: "BCM57414", IDs: []string{"14e4:16d7"}},
 			{Name: "BCM57416", IDs: []string{"14e4:16d8", "14e4:16e3"}},
 			{Name: "BCM57417", IDs: []string{"14e4:16d9", "14e4:16e2"}},
-			{Name: "BCM57454", IDs: []string{"14e4:1614"}, VFs: []string{"14e4:1609"}},
+			{Name: "BCM57454", IDs: []string{"14e4:1614"}},
 			{Name: "BCM57502", IDs: []string{"14e4:1752"}},
 			{Name: "BCM57504", IDs: []string{"14e4:1751"}},
-			{Name: "BCM57508", IDs: []string{"14e4:1750"}, VFs: []string{"14e4:1806", "14e4:1808"}},
+			{Name: "BCM57508", IDs: []string{"14e4:1750"}},
+			{Name: "BCM574xx", VFs: []string{"14e4:16dc", "14e4:16d3", "14e4:1609"}},
+			{Name: "BCM575xx", VFs: []string{"14e4:1806", "14e4:1808"}},
 		},
 		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
 		Tried: []Trial{{How: Written, Host: "vmd"}},
@@ -154,7 +160,7 @@ var families = []*Family{
 	{
 		Driver: "ionic", VFDriver: "ionic", Vendor: "AMD Pensando",
 		Products: []Product{{Name: "DSC", IDs: []string{"1dd8:1002"}, VFs: []string{"1dd8:1003"}}},
-		Finds:    VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
+		Finds:    VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive, since618},
 	},
 	{
 		Driver: "pds_core", VFDriver: "pds_core", Vendor: "AMD Pensando",
