@@ -10,12 +10,16 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/vishvananda/netlink"
+
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -164,6 +168,27 @@ func TestOnlyWhatTheRunWasTryingIsRestored(t *testing.T) {
 			t.Errorf("%q: the record is still there: %v", test.trying, err)
 		}
 	}
+}
+
+// In a pod the kernel would send router solicitations, which nobody was told of.
+func TestPodsAreSilent(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		const text = "/proc/sys/net/ipv6/conf/peer0/disable_ipv6"
+		difftest.Must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "peer0"}))
+		if _, err := os.Stat(text); errors.Is(err, fs.ErrNotExist) {
+			t.Skip("this kernel has no IPv6")
+		}
+		pod, err := newPod("silent")
+		difftest.Must(t, err)
+		t.Cleanup(removePods)
+		l, err := netlink.LinkByName("peer0")
+		difftest.Must(t, err)
+		difftest.Must(t, moveTo(l, pod))
+		difftest.Must(t, link.Within(pod, func() error {
+			difftest.Same(t, text, difftest.Read(t, text), "1\n")
+			return nil
+		}))
+	})
 }
 
 // Each field of a function counts, so that nothing can be lost unseen.

@@ -28,7 +28,7 @@ const podPrefix = "devinfo-try-"
 
 const namespaces = "/run/netns/"
 
-// newPod makes a network namespace, as a runtime does for a pod.
+// newPod makes a network namespace, as a runtime does for a pod. The kernel sends no IPv6 frames of its own in it.
 func newPod(name string) (path string, err error) {
 	done := make(chan error)
 	go func() {
@@ -36,6 +36,12 @@ func newPod(name string) (path string, err error) {
 		handle, err := netns.NewNamed(podPrefix + name)
 		if err == nil {
 			err = handle.Close()
+		}
+		if err == nil { // otherwise the thread may be in the host's
+			err = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+			err = nil
 		}
 		done <- err
 	}()

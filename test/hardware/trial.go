@@ -168,7 +168,7 @@ func (n *node) stillFree(ctx context.Context, t *target) error {
 	case now == nil:
 		return fmt.Errorf("%s: the node has lost it", t.PCI)
 	case now.why != "":
-		return fmt.Errorf("somebody uses %s now, so it is left as it is: %s", t.PCI, now.why)
+		return fmt.Errorf("%s: somebody uses it now, so it is left as it is: %s", t.PCI, now.why)
 	}
 	return nil
 }
