@@ -195,16 +195,20 @@ func TestPodsAreSilent(t *testing.T) {
 func TestEachDifferenceIsTold(t *testing.T) {
 	before := state{Driver: "mlx5_core", IfName: "eth0v2", MAC: "02:00:00:00:00:01", MTU: 1500, RDMA: []string{"mlx5_2"}, VDPA: []string{"vdpa0"}, Auxilary: []string{"mlx5_core.eth.2"}}
 	difftest.Same(t, "unchanged", strings.Join(before.unlike(before), "; "), "")
+	rebound := before // the kernel numbers these anew
+	rebound.RDMA, rebound.Auxilary = []string{"mlx5_9"}, []string{"mlx5_core.eth.7"}
+	difftest.Same(t, "bound again", strings.Join(before.unlike(rebound), "; "), "")
 	for want, change := range map[string]func(*state){
-		"driver: mlx5_core before, now vfio-pci":               func(s *state) { s.Driver = "vfio-pci" },
-		"driver_override:  before, now vfio-pci":               func(s *state) { s.Override = "vfio-pci" },
-		"interface: eth0v2 before, now net1":                   func(s *state) { s.IfName = "net1" },
-		"MAC: 02:00:00:00:00:01 before, now 02:00:00:00:00:02": func(s *state) { s.MAC = "02:00:00:00:00:02" },
-		"MTU: 1500 before, now 1400":                           func(s *state) { s.MTU = 1400 },
-		"up: false before, now true":                           func(s *state) { s.Up = true },
-		"RDMA devices: [mlx5_2] before, now []":                func(s *state) { s.RDMA = nil },
-		"vDPA devices: [vdpa0] before, now [vdpa1]":            func(s *state) { s.VDPA = []string{"vdpa1"} },
-		"auxiliary devices: [mlx5_core.eth.2] before, now []":  func(s *state) { s.Auxilary = nil },
+		"driver: mlx5_core before, now vfio-pci":                              func(s *state) { s.Driver = "vfio-pci" },
+		"driver_override:  before, now vfio-pci":                              func(s *state) { s.Override = "vfio-pci" },
+		"interface: eth0v2 before, now net1":                                  func(s *state) { s.IfName = "net1" },
+		"MAC: 02:00:00:00:00:01 before, now 02:00:00:00:00:02":                func(s *state) { s.MAC = "02:00:00:00:00:02" },
+		"MTU: 1500 before, now 1400":                                          func(s *state) { s.MTU = 1400 },
+		"up: false before, now true":                                          func(s *state) { s.Up = true },
+		"RDMA devices: [mlx5_2] before, now []":                               func(s *state) { s.RDMA = nil },
+		"vDPA devices: [vdpa0] before, now [vdpa1]":                           func(s *state) { s.VDPA = []string{"vdpa1"} },
+		"auxiliary devices: [mlx5_core.eth.2] before, now []":                 func(s *state) { s.Auxilary = nil },
+		"auxiliary devices: [mlx5_core.eth.2] before, now [mlx5_core.rdma.2]": func(s *state) { s.Auxilary = []string{"mlx5_core.rdma.2"} },
 	} {
 		now := before
 		change(&now)

@@ -135,9 +135,14 @@ func (s state) unlike(now state) (list []string) {
 	compare("MAC", s.MAC, now.MAC)
 	compare("MTU", s.MTU, now.MTU)
 	compare("up", s.Up, now.Up)
-	compare("RDMA devices", s.RDMA, now.RDMA)
 	compare("vDPA devices", s.VDPA, now.VDPA)
-	compare("auxiliary devices", s.Auxilary, now.Auxilary)
+	// The kernel numbers these anew when the driver is bound.
+	if len(s.RDMA) != len(now.RDMA) {
+		compare("RDMA devices", s.RDMA, now.RDMA)
+	}
+	if !slices.Equal(unnumbered(s.Auxilary), unnumbered(now.Auxilary)) {
+		compare("auxiliary devices", s.Auxilary, now.Auxilary)
+	}
 	return list
 }
 
@@ -166,6 +171,14 @@ func (n *node) undo(ctx context.Context, out io.Writer) (different bool, err err
 		return true, fmt.Errorf("not everything is as before; run devinfo-try --restore again, or restart the node; the record is %s", n.recordFile())
 	}
 	return different, n.end()
+}
+
+func unnumbered(names []string) (list []string) {
+	for _, name := range names {
+		list = append(list, strings.TrimRight(name, "0123456789"))
+	}
+	slices.Sort(list)
+	return list
 }
 
 // unlikeAfterBoot leaves out what a boot sets as it likes: many PFs draw new MACs for their VFs.
