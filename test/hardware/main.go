@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
@@ -119,21 +120,17 @@ func (n *node) targets(ctx context.Context, names []string) (list []*target, err
 		}
 		times[address.String()]++
 	}
-	all, err := n.look(ctx)
+	list, err = n.look(ctx, slices.Collect(maps.Keys(times))...)
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range all {
-		if times[t.PCI] == 0 {
-			continue
-		}
+	for _, t := range list {
 		switch {
 		case t.why != "":
 			return nil, fmt.Errorf("%s cannot be used: %s", t.PCI, t.why)
 		case t.Parent == nil && times[t.PCI] < 2:
 			return nil, fmt.Errorf("%s is a whole function, not a VF: name it twice if the node does not need it", t.PCI)
 		}
-		list = append(list, t)
 		delete(times, t.PCI)
 	}
 	for name := range times {

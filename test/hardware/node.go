@@ -176,8 +176,8 @@ func (t *target) describe() string {
 	return text
 }
 
-// look returns the node's network functions, with why they cannot be used.
-func (n *node) look(ctx context.Context) (list []*target, err error) {
+// look returns the network functions with these addresses, or all of the node, with why they cannot be used.
+func (n *node) look(ctx context.Context, addresses ...string) (list []*target, err error) {
 	host, err := inventory.Live(n.sys, &settings.Memory{Proc: "/proc"})
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func (n *node) look(ctx context.Context) (list []*target, err error) {
 		return nil, err
 	}
 	for _, d := range devices {
-		if d.PCI == "" || d.Function == nil {
+		if d.PCI == "" || d.Function == nil || len(addresses) > 0 && !slices.Contains(addresses, d.PCI) {
 			continue
 		}
 		t := &target{Device: d, name: "pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(d.PCI)}
@@ -225,11 +225,11 @@ func product(sys *sysfs.FS, d *hostdev.Device) (string, error) {
 
 // find returns a network function; nil = the node has none at this address.
 func (n *node) find(ctx context.Context, address string) (*target, error) {
-	all, err := n.look(ctx)
-	if at := slices.IndexFunc(all, func(t *target) bool { return t.PCI == address }); at >= 0 {
-		return all[at], err
+	list, err := n.look(ctx, address)
+	if err != nil || len(list) == 0 {
+		return nil, err
 	}
-	return nil, err
+	return list[0], nil
 }
 
 func (n *node) list(ctx context.Context, out io.Writer) error {
