@@ -145,8 +145,11 @@ func playChild(name string) {
 		}
 	}
 	if sig := map[string]syscall.Signal{"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}[p.Signal]; sig != 0 {
-		must(syscall.Kill(os.Getppid(), sig))
-		time.Sleep(100 * time.Millisecond) // wait for the signal to arrive
+		parent := os.Getppid()
+		must(syscall.Kill(parent, sig))
+		for !arrived(sig, parent) {
+			time.Sleep(time.Millisecond)
+		}
 	}
 	if p.Linger != "" {
 		time.Sleep(time.Second)
@@ -171,6 +174,20 @@ func playChild(name string) {
 		fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": %q, "sandbox": %q}]}`+"\n",
 			conf.CNIVersion, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
 	}
+}
+
+// arrived reports whether a signal has killed the plugin, or all its threads sleep again, after they have handled the signal.
+func arrived(sig syscall.Signal, parent int) bool {
+	if sig == syscall.SIGKILL {
+		return os.Getppid() != parent
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", parent))
+	must(err)
+	return !slices.ContainsFunc(threads, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return err == nil && !strings.HasPrefix(state, "S ")
+	})
 }
 
 // logCall writes one line: the name, the verb, the CNI parameters that are set, whether the device-info file
