@@ -131,7 +131,7 @@ func connect(o *options) (kubernetes.Interface, error) {
 	}
 	c.UserAgent = "cni-dra-driver/" + build.Read().Version
 	c.QPS, c.Burst = 50, 100 // because many pods of a node may start at the same time
-	c.Wrap(dra.LimitPods)
+	c.Wrap(dra.Limit)
 	return kubernetes.NewForConfig(c)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -39,7 +40,7 @@ func ReadClaim(client kubernetes.Interface) func(context.Context, kubeletplugin.
 }
 
 // ClaimsOf returns a function for [claim.Options.ClaimsOf] that reads pods from the API server. The client needs
-// [LimitPods].
+// [Limit].
 func ClaimsOf(client kubernetes.Interface) func(context.Context, state.Pod) ([]string, error) {
 	return func(ctx context.Context, of state.Pod) (names []string, err error) {
 		pod, err := client.CoreV1().Pods(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
@@ -59,17 +60,42 @@ func ClaimsOf(client kubernetes.Interface) func(context.Context, state.Pod) ([]s
 // podLimit is the size of the largest pod that the driver reads. Users can create larger ones.
 const podLimit = 1 << 20
 
-// LimitPods is a wrapper for the transport of a client. It reads at most 1 MiB of the answer to a request for a pod.
-func LimitPods(next http.RoundTripper) http.RoundTripper { return limited{next} }
+// An API server ends a request after a minute, and a watch when the client asks for it, which is after ten at most. What is
+// between it and the client may not answer at all, and most requests of Kubernetes' libraries have no deadline.
+const requestLimit, watchLimit = 90 * time.Second, 15 * time.Minute
+
+// Limit is a wrapper for the transport of a client. It ends requests that are not answered, and reads at most 1 MiB of the
+// answer to a request for a pod.
+func Limit(next http.RoundTripper) http.RoundTripper { return limited{next} }
 
 type limited struct{ next http.RoundTripper }
 
 func (l limited) RoundTrip(request *http.Request) (*http.Response, error) {
-	answer, err := l.next.RoundTrip(request)
-	if err == nil && strings.Contains(request.URL.Path, "/pods/") {
+	limit := requestLimit
+	if request.URL.Query().Has("watch") {
+		limit = watchLimit
+	}
+	ctx, cancel := context.WithTimeout(request.Context(), limit)
+	answer, err := l.next.RoundTrip(request.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	answer.Body = body{answer.Body, cancel}
+	if strings.Contains(request.URL.Path, "/pods/") {
 		answer.Body = http.MaxBytesReader(nil, answer.Body, podLimit)
 	}
-	return answer, err
+	return answer, nil
+}
+
+type body struct {
+	io.ReadCloser
+	end context.CancelFunc
+}
+
+func (b body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
 }
 
 // ReadLabels returns a function that reads the labels of a Node object from the API server's cache.
@@ -86,8 +112,8 @@ func ReadLabels(client kubernetes.Interface, name string) func(context.Context) 
 // PostNotices returns a function that creates an Event for each notice and does not wait for the API server.
 // Failures are only logged, because the claim's status has the same information.
 func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Logger) func(claim.Notice) {
-	const patience, longest, rest = 30 * time.Second, 1024, "..." // an Event's note has at most 1024 bytes
-	node = node[:min(len(node), 128)]                             // an Event's reportingInstance has at most 128
+	const longest, rest = 1024, "..." // an Event's note has at most 1024 bytes
+	node = node[:min(len(node), 128)] // an Event's reportingInstance has at most 128
 	return func(n claim.Notice) {
 		if len(n.Text) > longest {
 			n.Text = strings.ToValidUTF8(n.Text[:longest-len(rest)], "") + rest // do not split a character
@@ -99,9 +125,7 @@ func PostNotices(client kubernetes.Interface, driver, node string, log *slog.Log
 			Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: n.Pod.Namespace, Name: n.Pod.Name, UID: types.UID(n.Pod.UID)},
 		}
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			made, err := client.EventsV1().Events(n.Pod.Namespace).Create(ctx, event, metav1.CreateOptions{})
+			made, err := client.EventsV1().Events(n.Pod.Namespace).Create(context.Background(), event, metav1.CreateOptions{})
 			if err = status.Answered(made, err); err != nil {
 				log.Warn("cannot create an Event", "pod", n.Pod, "error", err)
 			}

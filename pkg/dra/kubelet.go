@@ -192,8 +192,6 @@ func (k *Kubelet) checkNodes() {
 // publishing slices with the old owner, and the garbage collector would remove them.
 func (k *Kubelet) checkNode() {
 	_ = wait.PollUntilContextCancel(k.ctx, k.agent.Options.Sweep, true, func(ctx context.Context) (known bool, _ error) {
-		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-		defer cancel()
 		node, err := k.options.Client.CoreV1().Nodes().Get(ctx, k.options.Node, metav1.GetOptions{})
 		if err = status.Answered(node, err); err != nil {
 			k.agent.Options.Log.Warn("cannot read the Node object", "retryIn", k.agent.Options.Sweep, "error", err)

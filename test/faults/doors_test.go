@@ -210,6 +210,9 @@ func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 			cancel()
 		}
 	}
+	d.set(0, true)
+	_, err = podresources.Ask(t.Context(), at) // the caller has no deadline
+	difftest.Equal(t, grpcstatus.Code(err), codes.DeadlineExceeded)
 }
 
 // A kubelet that loses an answer registers the driver again. The driver is healthy only after the last step.
