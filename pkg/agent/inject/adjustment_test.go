@@ -191,6 +191,17 @@ func TestSocketVariableIsThePathInTheContainer(t *testing.T) {
 	}
 }
 
+func TestServerAndMasterMakeTheirSocket(t *testing.T) {
+	for want, infos := range map[bool][]*devinfo.Info{
+		true:  {{VhostUser: &devinfo.VhostUser{Mode: "server"}}, {Memif: &devinfo.Memif{Role: "master"}}},
+		false: {{VhostUser: &devinfo.VhostUser{Mode: "client"}}, {Memif: &devinfo.Memif{Role: "slave"}}},
+	} {
+		for _, info := range infos {
+			difftest.Same(t, string(info.Encode()), makesSocket(info), want)
+		}
+	}
+}
+
 func TestMountPointsAreFilesFromCDI(t *testing.T) {
 	names, others := mountPoints([]*api.Mount{
 		mount(infoDir+"/net-c0ffee_net1", cdispec.InfoDir+"/net1.json"),
