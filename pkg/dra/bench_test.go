@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -66,47 +65,16 @@ func bareNetwork(r *dratest.Rig) (*libcni.CNIConfig, *libcni.NetworkConfigList) 
 	return libcni.NewCNIConfigWithCacheDir(r.Options.CNIBinDirs, filepath.Join(r.Dir, "bare"), nil), list
 }
 
-// BenchmarkRunPodSandbox compares the attachment of a pod with a bare ADD of the same network by libcni.
-func BenchmarkRunPodSandbox(b *testing.B) {
-	r := benchRig(b)
-	agent := r.Start()
-	bare, list := bareNetwork(r)
-	var all comparison
-	for b.Loop() {
-		n := len(all.ours)
-		claim, sb := benchClaim(r, n), r.Sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n))
-		r.Prepare(claim)
-		all.ours = append(all.ours, timed(func() { difftest.Must(b, agent.RunPodSandbox(b.Context(), sb)) }))
-		difftest.Must(b, agent.StopPodSandbox(b.Context(), sb), agent.Unprepare(b.Context(), string(claim.UID)))
-		rt := &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: dratest.NetnsOf(sb), IfName: "net1"}
-		all.theirs = append(all.theirs, timed(func() {
-			_, err := bare.AddNetworkList(b.Context(), list, rt)
-			difftest.Must(b, err)
-		}))
-		difftest.Must(b, bare.DelNetworkList(b.Context(), list, rt))
-	}
-	all.report(b, 50, 100, slower(5*time.Millisecond))
-}
-
 // BenchmarkAHundredPodsAtOnce compares how long a hundred pods wait that start at the same time with a hundred bare ADDs by
-// libcni. For claims that pods could share, the driver reads each pod from the API server.
+// libcni. Pods could share the claims, so the driver reads each pod from the API server.
 func BenchmarkAHundredPodsAtOnce(b *testing.B) {
-	b.Run("of-templates", func(b *testing.B) { benchPodsAtOnce(b, benchClaim) })
-	b.Run("named", func(b *testing.B) {
-		benchPodsAtOnce(b, func(r *dratest.Rig, n int) *resourceapi.ResourceClaim {
-			claim := benchClaim(r, n)
-			claim.OwnerReferences = nil
-			return claim
-		})
-	})
-}
-
-func benchPodsAtOnce(b *testing.B, claim func(r *dratest.Rig, n int) *resourceapi.ResourceClaim) {
 	const pods = 100
 	r := benchRig(b)
 	var listed []resourceapi.ResourceClaim
 	for n := range pods {
-		listed = append(listed, *claim(r, n))
+		claim := benchClaim(r, n)
+		claim.OwnerReferences = nil
+		listed = append(listed, *claim)
 	}
 	r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) { return nil, nil }
 	agent := r.Start()
@@ -285,26 +253,4 @@ func BenchmarkPrepareWithMetadata(b *testing.B) {
 		all.ours, all.theirs = append(all.ours, with()), append(all.theirs, without())
 	}
 	all.report(b, 50, 100, func(without time.Duration) time.Duration { return without + 10*time.Millisecond })
-}
-
-// BenchmarkMetadata measures how long a pod waits for the metadata of a network. KEP-5304 requires 10 ms for 99
-// of 100 pods.
-func BenchmarkMetadata(b *testing.B) {
-	r := benchRig(b)
-	claim := r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""))
-	k := r.StartKubelet(dratest.APIServer(nil, claim), 0)
-	r.PrepareByKubelet(claim)
-	result := claim.Status.Allocation.Devices.Results[0]
-	device := kubeletplugin.Device{Requests: []string{"x"}, PoolName: result.Pool, DeviceName: result.Device, ShareID: result.ShareID}
-	device.Metadata = &kubeletplugin.DeviceMetadata{NetworkData: &resourceapi.NetworkDeviceData{
-		InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"}}
-	var all comparison
-	for b.Loop() {
-		all.ours = append(all.ours, timed(func() {
-			difftest.Must(b, k.UpdateRequestMetadata(b.Context(), "ns", "a", "u1", "x", []kubeletplugin.Device{device}))
-		}))
-		all.theirs = append(all.theirs, timed(func() { difftest.Must(b, os.WriteFile(filepath.Join(r.Dir, "bare"), make([]byte, 1024), 0o644)) }))
-	}
-	// The time for a file shows how busy the machine is.
-	all.report(b, 99, 100, func(file time.Duration) time.Duration { return max(10*time.Millisecond, 3*file) })
 }

@@ -42,7 +42,7 @@ var parts = []struct {
 	run  func(*table) error
 }{
 	{"version", version}, {"addDel", addDel}, {"many", many}, {"memory", memory},
-	{"delegating", delegating}, {"journal", journals}, {"shapes", shapesOf},
+	{"delegating", delegating}, {"journal", journals},
 }
 
 func bench(bool) error {

@@ -264,7 +264,7 @@ func memory(t *table) error {
 			if err != nil {
 				return err
 			}
-			mb, _, err := peak(add)
+			mb, err := peak(add)
 			if err != nil {
 				return fmt.Errorf("peak %s: %w", p.name, err)
 			}
@@ -281,4 +281,17 @@ func memory(t *table) error {
 		}
 	}
 	return nil
+}
+
+// peak returns the peak memory of a call in MB.
+func peak(j job) (mb float64, err error) {
+	cmd := exec.Command(filepath.Join(sandbox.Bin, "bench/peak"), j.stdin, j.program)
+	cmd.Env = j.env
+	out, err := cmd.Output()
+	if err != nil {
+		return 0, err
+	}
+	var kib int
+	_, err = fmt.Sscan(string(out), &kib)
+	return float64(kib) * 1024 / 1e6, err
 }

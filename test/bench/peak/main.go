@@ -1,4 +1,4 @@
-// Peak runs a program and prints its peak resident memory in KiB and its processor time in ms:
+// Peak runs a program and prints its peak resident memory in KiB:
 //
 //	peak STDIN-FILE PROGRAM
 //
@@ -24,8 +24,7 @@ func main() {
 	var used syscall.Rusage
 	_, err = syscall.Wait4(pid, &status, 0, &used)
 	exitOn(err)
-	ms := (used.Utime.Nano() + used.Stime.Nano()) / 1e6
-	os.Stdout.WriteString(strconv.FormatInt(used.Maxrss, 10) + " " + strconv.FormatInt(ms, 10) + "\n")
+	os.Stdout.WriteString(strconv.FormatInt(used.Maxrss, 10) + "\n")
 	os.Exit(status.ExitStatus())
 }
 

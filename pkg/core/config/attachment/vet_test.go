@@ -1,6 +1,7 @@
 package attachment_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
-	"devinfo-cni.io/test/shapes"
 )
 
 // Two pods would share the path that contains such a text. A vendor's key may have any other text.
@@ -106,10 +106,16 @@ func TestSocketPathLongerThanKernelAllowsIsWarning(t *testing.T) {
 // few problems. The benchmark shapes measures the whole ADD.
 func TestConfigurationOfAnyShapeTakesLittleMemory(t *testing.T) {
 	const mostAllocated, mostText = 110 << 20, 8 << 10 // all that is ever allocated
-	for _, s := range shapes.All() {
-		text := []byte(`{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", ` + s.Keys + `}`)
+	for _, s := range shapes() {
+		text := []byte(`{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", ` + s.keys + `}`)
+		began := difftest.ProcessorTime(t)
+		for range 20 {
+			difftest.Must(t, json.Unmarshal(text, new(any)))
+		}
+		mostTime := difftest.ProcessorTime(t) - began // of a slow machine too
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
+		began = difftest.ProcessorTime(t)
 		cfg, err := config.Parse(text)
 		difftest.Must(t, err)
 		a, err := attachment.New(cfg, attachment.Args{ContainerID: container, IfName: "net1"}, "/infos")
@@ -130,6 +136,9 @@ func TestConfigurationOfAnyShapeTakesLittleMemory(t *testing.T) {
 		doubts, wrong := attachment.Vet(cfg)
 		_, warnings, err := a.Declared(cfg)
 		runtime.ReadMemStats(&after)
+		if took := difftest.ProcessorTime(t) - began; took > mostTime {
+			t.Errorf("%s takes %v of processor time, more than %v", s.name, took, mostTime)
+		}
 		said := 0
 		for _, line := range cfg.Warnings() {
 			said += len(line)
@@ -145,9 +154,9 @@ func TestConfigurationOfAnyShapeTakesLittleMemory(t *testing.T) {
 		for _, p := range problems {
 			said += len(p.Error())
 		}
-		if allocated := after.TotalAlloc - before.TotalAlloc; len(text) > shapes.Size || allocated > mostAllocated || said > mostText || len(problems) > 11 || configs > 10<<20 {
+		if allocated := after.TotalAlloc - before.TotalAlloc; len(text) > most || allocated > mostAllocated || said > mostText || len(problems) > 11 || configs > 10<<20 {
 			t.Errorf("%s of %d bytes: allocated %d MiB, reported %d problems and %d bytes of text, made configurations of %d bytes",
-				s.Name, len(text), allocated>>20, len(problems), said, configs)
+				s.name, len(text), allocated>>20, len(problems), said, configs)
 		}
 	}
 }

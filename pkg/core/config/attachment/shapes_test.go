@@ -1,28 +1,23 @@
-// Package shapes generates configurations of one size and of many shapes, for tests and benchmarks that limit the memory
-// and the processor time of the plugin.
-package shapes
+package attachment_test
 
 import (
 	"fmt"
 	"strings"
 )
 
-// Size is the number of bytes of an object in etcd.
-const Size = 1_500_000
+// most is the number of bytes of an object in etcd.
+const most = 1_500_000
 
-// Delegate is the type of the delegates. It must print a CNI result.
-const Delegate = "quiet"
+// A shape is a network configuration without its braces, cniVersion, name and type.
+type shape struct{ name, keys string }
 
-// A Shape is a network configuration without its braces, cniVersion, name and type.
-type Shape struct{ Name, Keys string }
-
-// All returns the shapes. None has more than Size bytes.
-func All() (list []Shape) {
+// shapes returns configurations of one size. None has more than most bytes.
+func shapes() (list []shape) {
 	add := func(name, before, item, after string) {
 		count := strings.Contains(item, "%")
 		var b strings.Builder
 		b.WriteString(before)
-		for n := 0; b.Len()+len(item)+10+len(after) < Size-100; n++ {
+		for n := 0; b.Len()+len(item)+10+len(after) < most-100; n++ {
 			if n > 0 {
 				b.WriteByte(',')
 			}
@@ -33,12 +28,12 @@ func All() (list []Shape) {
 			}
 		}
 		b.WriteString(after)
-		list = append(list, Shape{name, b.String()})
+		list = append(list, shape{name, b.String()})
 	}
 	const inOne = `"delegates": [{"type": "quiet", "x": `
 	many := `"delegates": [{"type": "quiet"}` + strings.Repeat(`, {"type": "quiet"}`, 31) + "]"
 	deep := strings.Repeat("[", 90) + strings.Repeat("]", 90)
-	long := func(text string) string { return strings.Repeat(text, (Size-4000)/len(text)) }
+	long := func(text string) string { return strings.Repeat(text, (most-4000)/len(text)) }
 	short := func(text string) string {
 		return strings.TrimSuffix(strings.Repeat(text+",", 32_000/(len(text)+1)), ",")
 	} // 1 MB for 32 delegates
@@ -58,16 +53,16 @@ func All() (list []Shape) {
 	add("placeholders", `"deviceInfo": {"type": "memif", "x": [`, `"{network}"`, "]}")
 	add("valid attachments", `"cni.dev/valid-attachments": [`, `{"containerID": "a", "ifname": "b"}`, "]")
 	return append(list,
-		Shape{"long delegate", inOne + `"` + long("a") + `"}]`},
-		Shape{"long delegate with <", inOne + `"` + long("<") + `"}]`}, // encoding/json makes six bytes of each
-		Shape{"long prevResult", prev + `"x": "` + long("a") + `"}`},
-		Shape{"long prevResult, 32 delegates", many + ", " + prev + `"x": "` + long("a") + `"}`},
-		Shape{"short prevResult, 32 delegates", many + ", " + prev + `"interfaces": [` + short(`{"name": "a"}`) + `]}`},
-		Shape{"long deviceID, 32 delegates", `"deviceID": "` + long("a") + `", ` + many},
-		Shape{"long key", `"` + long("a") + `": 1`},
-		Shape{"long deviceInfo", `"deviceInfo": {"type": "memif", "x": "` + long("{") + `"}`},
-		Shape{"long args, 32 delegates", many + `, "args": {"cni": {"a": "` + long("a") + `"}}`},
-		Shape{"short args, 32 delegates", many + `, "args": {"cni": {"a": [` + short(`[[],"<"]`) + `]}}`},
-		Shape{"long runtimeConfig, 32 delegates", strings.ReplaceAll(many, `}`, `, "capabilities": {"x": true}}`) + `, "runtimeConfig": {"x": "` + long("a") + `"}`},
+		shape{"long delegate", inOne + `"` + long("a") + `"}]`},
+		shape{"long delegate with <", inOne + `"` + long("<") + `"}]`}, // encoding/json makes six bytes of each
+		shape{"long prevResult", prev + `"x": "` + long("a") + `"}`},
+		shape{"long prevResult, 32 delegates", many + ", " + prev + `"x": "` + long("a") + `"}`},
+		shape{"short prevResult, 32 delegates", many + ", " + prev + `"interfaces": [` + short(`{"name": "a"}`) + `]}`},
+		shape{"long deviceID, 32 delegates", `"deviceID": "` + long("a") + `", ` + many},
+		shape{"long key", `"` + long("a") + `": 1`},
+		shape{"long deviceInfo", `"deviceInfo": {"type": "memif", "x": "` + long("{") + `"}`},
+		shape{"long args, 32 delegates", many + `, "args": {"cni": {"a": "` + long("a") + `"}}`},
+		shape{"short args, 32 delegates", many + `, "args": {"cni": {"a": [` + short(`[[],"<"]`) + `]}}`},
+		shape{"long runtimeConfig, 32 delegates", strings.ReplaceAll(many, `}`, `, "capabilities": {"x": true}}`) + `, "runtimeConfig": {"x": "` + long("a") + `"}`},
 	)
 }
