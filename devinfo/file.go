@@ -77,6 +77,9 @@ func readFile(path string) ([]byte, error) {
 // Another program may have written the file before, such as Multus, which copies that of the device plugin. To keep what it
 // says, read it and [Merge].
 func WriteFile(path string, info *Info) error {
+	if path == "" {
+		return errors.New("device-info file: no path: a runtime passes runtimeConfig.CNIDeviceInfoFile only to a plugin with this capability")
+	}
 	complete := new(Info)
 	if info != nil {
 		complete = info.Clone()

@@ -63,6 +63,9 @@ func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
+	if err := devinfo.WriteFile("", vf()); err == nil || !strings.Contains(err.Error(), "no path") {
+		t.Errorf("without a path: %v", err)
+	}
 	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
 	if write, remove := devinfo.WriteFile(filepath.Join(dir, "dir"), vf()), devinfo.RemoveFile(filepath.Join(dir, "dir")); write == nil || remove == nil {
 		t.Errorf("a directory: %v, %v", write, remove)

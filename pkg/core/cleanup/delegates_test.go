@@ -1,6 +1,7 @@
 package cleanup_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -79,6 +80,25 @@ func TestCostOfDelIsThatOfAnEmptyNode(t *testing.T) {
 		if other > reads[0]+3 {
 			t.Errorf("with 0, 10 and 100 other attachments DEL makes %v calls of read", reads)
 		}
+	}
+}
+
+func TestCostOfGCGrowsWithTheNumberOfStaleAttachments(t *testing.T) {
+	var reads []int
+	for _, stale := range []int{8, 32} {
+		n := newNode(t, 128)
+		for vf := range stale {
+			n.add(fmt.Sprint("c", vf), fmt.Sprint("pod", vf), vf, time.Now())
+		}
+		n.Journal.NetnsGone = func(string) (bool, error) { return true, nil }
+		before := readCalls(t)
+		g, err := n.CollectStale(t.Context(), true, func(context.Context) {})
+		difftest.Must(t, err)
+		reads = append(reads, readCalls(t)-before)
+		difftest.Same(t, "collected", g, cleanup.Garbage{Collected: stale})
+	}
+	if reads[1] > 4*reads[0]+3 {
+		t.Errorf("GC of 8 and 32 attachments makes %v calls of read", reads)
 	}
 }
 
