@@ -48,14 +48,13 @@ func (w *worker) work(uid string) {
 	}
 }
 
-// turn waits until few claims are being observed, but not for one whose reads hang.
+// turn waits until few claims are being observed. A claim whose reads hang loses its turn after a fraction of the time for
+// which a sandbox waits, so that it delays the others once only.
 func (w *worker) turn() (end func()) {
-	select {
-	case w.deciding <- struct{}{}:
-		return func() { <-w.deciding }
-	case <-time.After(500 * time.Millisecond):
-		return func() {}
-	}
+	w.deciding <- struct{}{}
+	end = sync.OnceFunc(func() { <-w.deciding })
+	time.AfterFunc(DefaultHold/10, end)
+	return end
 }
 
 // observation is the state of a claim and of the node on which a decision is based.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -69,14 +71,21 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 	}
 }
 
-// The reads of other claims may hang.
+// The reads of other claims may hang. Each of them delays the decisions about the others once.
 func TestClaimIsNotKeptByReadsOfOthers(t *testing.T) {
-	e := newEngine(t)
-	for range cap(e.worker.deciding) {
-		e.worker.deciding <- struct{}{}
-	}
-	e.table.claims["u1"] = newClaim(&state.Claim{UID: "u1"})
-	e.worker.work("u1")
+	synctest.Test(t, func(t *testing.T) {
+		w := &worker{deciding: make(chan struct{}, 2)}
+		for range cap(w.deciding) {
+			w.turn() // never ends
+		}
+		began := time.Now()
+		for range 100 {
+			w.turn()()
+		}
+		if took := time.Since(began); took > DefaultHold/5 {
+			t.Errorf("a hundred decisions wait %v for reads that hang", took)
+		}
+	})
 }
 
 func newEngine(t *testing.T) *Engine {
