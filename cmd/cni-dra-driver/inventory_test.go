@@ -146,6 +146,13 @@ func TestClearDropsOnlyUndeletedAttachments(t *testing.T) {
 	difftest.Contains(t, out.String(), "cleared") // in the directory of the node
 	cmd.SetArgs([]string{"clear", "--kubelet-plugins-dir", filepath.Join(plugins, "none"), "u1"})
 	difftest.Says(t, cmd.Execute(), "give --kubelet-plugins-dir")
+	t.Setenv(state.DirVariable, "")
+	settings, journal := filepath.Join(plugins, "node.json"), filepath.Join(plugins, "journal")
+	difftest.Must(t, os.Mkdir(journal, 0o755), os.WriteFile(settings, []byte(`{"stateDir":"`+journal+`"}`), 0o644), state.Announce(journal, filepath.Join(plugins, driver, "state")))
+	cmd = command()
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"clear", "--node-config", settings, "u1"})
+	difftest.Must(t, cmd.Execute()) // in the directory that the driver of these node settings has announced
 	at.Sandbox = "s2"
 	difftest.Same(t, "it is told of another one", store.IsCleared("u1", &at), false)
 }

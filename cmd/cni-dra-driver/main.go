@@ -68,12 +68,16 @@ IPAM plugin and leftover interfaces, and reset device settings.`
 
 // clearCommand leaves a request for the running driver, because only the driver changes records.
 func clearCommand() *cobra.Command {
-	var pluginsDir string
+	var pluginsDir, nodeConfig string
 	cmd := &cobra.Command{
 		Use: "clear CLAIM-UID...", Short: "drop the records of attachments whose DEL was given up", Long: clearAbout,
 		Args: commandline.Many("CLAIM-UID"),
 		RunE: func(cmd *cobra.Command, uids []string) error {
-			dir := state.NodeDir(config.DefaultNode().StateDir)
+			node, err := config.LoadNode(nodeConfig)
+			if err != nil {
+				return fmt.Errorf("--node-config: %w", err)
+			}
+			dir := state.NodeDir(node.StateDir)
 			if pluginsDir != "" {
 				dir = filepath.Join(pluginsDir, driver, "state")
 			}
@@ -96,6 +100,7 @@ func clearCommand() *cobra.Command {
 			return errors.Join(errs...)
 		},
 	}
-	cmd.Flags().StringVar(&pluginsDir, "kubelet-plugins-dir", "", "`directory` of the kubelet's plugins, the value that the driver has (default: the state is in $"+state.DirVariable+" if set, else in "+state.DefaultDir+")")
+	cmd.Flags().StringVar(&pluginsDir, "kubelet-plugins-dir", "", "`directory` of the kubelet's plugins, the value that the driver has (default: the state is in $"+state.DirVariable+" if set, else where the last driver of this node had it)")
+	cmd.Flags().StringVar(&nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for stateDir; it need not exist")
 	return cmd
 }
