@@ -81,9 +81,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		kubeletplugin.Serialize(false),
 		// Even with metadata off, kubeletplugin updates and removes the files of claims that were prepared with it.
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}),
-		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{
-			WriteFile: files.write, MkdirAll: files.mkdir, Glob: files.forget,
-		}),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: files.write, MkdirAll: files.mkdir, Remove: files.remove}),
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)
 	if err != nil {

@@ -1,7 +1,6 @@
 package dra
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,13 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
-	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
-	"k8s.io/dynamic-resource-allocation/devicemetadata"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -61,8 +59,8 @@ func newMetadataFiles(driver, cdiDir string, enabled bool, to prometheus.Registe
 	m.writes = in.NewCounter(prometheus.CounterOpts{Name: "dra_metadata_writes_total", Help: "Successful writes of metadata files."})
 	failures := func(name, help string) *prometheus.CounterVec {
 		vec := in.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"error_type"})
-		for _, kind := range []string{noSpace, permission, missing, other} {
-			vec.WithLabelValues(kind) // zero is shown too
+		for name := range errorTypes {
+			vec.WithLabelValues(name) // zero is shown too
 		}
 		return vec
 	}
@@ -79,24 +77,18 @@ func newMetadataFiles(driver, cdiDir string, enabled bool, to prometheus.Registe
 	return m, err
 }
 
-// Values of the label error_type.
-const (
-	noSpace    = "no_space"
-	permission = "permission"
-	missing    = "missing"
-	other      = "other"
-)
+// errorTypes are the values of the label error_type. "other" is that of all other errors.
+var errorTypes = map[string][]error{
+	"no_space": {syscall.ENOSPC, syscall.EDQUOT}, "permission": {fs.ErrPermission, syscall.EROFS}, "missing": {fs.ErrNotExist}, "other": nil,
+}
 
 func errorType(err error) string {
-	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return noSpace
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return permission
-	case errors.Is(err, fs.ErrNotExist):
-		return missing
+	for name, errs := range errorTypes {
+		if slices.ContainsFunc(errs, func(of error) bool { return errors.Is(err, of) }) {
+			return name
+		}
 	}
-	return other
+	return "other"
 }
 
 // spec returns the path of the CDI spec of a CDI device: see kubeletplugin.
@@ -130,13 +122,17 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 			file = mounted(data)
 		}
 		if _, err := os.Lstat(file); err != nil {
+			delete(m.specs, path)
 			return nil
 		}
 	}
 	began, dir := time.Now(), store.Open(filepath.Dir(path))
 	if !isSpec {
-		var err error
-		if data, err = newGeneration(dir, filepath.Base(path), data); err != nil {
+		former, err := dir.Read(filepath.Base(path))
+		if err == nil {
+			data, err = metadata.NextGeneration(former, data)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return m.counted(err)
 		}
 	}
@@ -150,42 +146,6 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 		m.writes.Inc()
 	}
 	return err
-}
-
-// newGeneration returns data with a generation above that of the claim's metadata in the file. kubeletplugin begins with 1
-// whenever the kubelet prepares a claim again, and readers take a lower generation for older metadata. A file that is
-// damaged has no generation.
-func newGeneration(dir *store.Dir, file string, data []byte) ([]byte, error) {
-	text, err := dir.Read(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return data, nil
-	} else if err != nil {
-		return nil, err
-	}
-	var former, now metadataapi.DeviceMetadata
-	if devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &former) != nil {
-		return data, nil
-	}
-	if err := devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(data)), &now); err != nil {
-		return nil, err
-	}
-	if former.UID != now.UID || former.Generation < now.Generation {
-		return data, nil
-	}
-	var raised bytes.Buffer
-	to := json.NewEncoder(&raised)
-	for documents := json.NewDecoder(bytes.NewReader(data)); documents.More(); { // one for each version of the format
-		document, object := map[string]json.RawMessage{}, map[string]any{}
-		if err := errors.Join(documents.Decode(&document), json.Unmarshal(document["metadata"], &object)); err != nil {
-			return nil, err
-		}
-		object["generation"] = former.Generation + 1
-		document["metadata"], _ = json.Marshal(object) // strings and numbers always encode
-		if err := to.Encode(document); err != nil {
-			return nil, err
-		}
-	}
-	return raised.Bytes(), nil
 }
 
 // mounted returns the metadata file that a CDI spec of kubeletplugin mounts.
@@ -204,15 +164,12 @@ func (m *metadataFiles) counted(err error) error {
 	return err
 }
 
-// forget returns the specs that match a pattern, and stops keeping them. kubeletplugin then removes them.
-func (m *metadataFiles) forget(pattern string) ([]string, error) {
+// remove removes a file of a claim that ends, and stops keeping it.
+func (m *metadataFiles) remove(path string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.specs, func(path string, _ []byte) bool {
-		matches, _ := filepath.Match(pattern, path)
-		return matches
-	})
-	return filepath.Glob(pattern)
+	delete(m.specs, path)
+	return os.Remove(path)
 }
 
 // uidOf returns the UID of the claim in the path of a CDI spec.
@@ -261,8 +218,7 @@ func uidsOfMetadata(root string) (map[string]string, error) {
 			return err
 		}
 		text, err := store.Open(filepath.Dir(path)).Read(e.Name())
-		var of metadataapi.DeviceMetadata
-		if err == nil && devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &of) == nil {
+		if of, damaged := metadata.Decode(text); err == nil && damaged == nil {
 			uids[path] = string(of.UID)
 		}
 		return err

@@ -6,6 +6,7 @@
 package metadata
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
@@ -207,4 +210,35 @@ func (a *attributes) standard(attribute deviceattribute.DeviceAttribute, err err
 	default:
 		a.to[string(attribute.Name)] = attribute.Value
 	}
+}
+
+// Decode decodes the text of a metadata file: a document for each version of the format.
+func Decode(text []byte) (of metadataapi.DeviceMetadata, err error) {
+	err = devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &of)
+	return of, err
+}
+
+// NextGeneration returns the text of a metadata file with a generation above that of the claim's former text. kubeletplugin
+// begins with 1 whenever the kubelet prepares a claim again, and readers take a lower generation for older metadata. A
+// former text that is damaged has no generation.
+func NextGeneration(former, text []byte) ([]byte, error) {
+	last, damaged := Decode(former)
+	now, err := Decode(text)
+	if err != nil || damaged != nil || last.UID != now.UID || last.Generation < now.Generation {
+		return text, err
+	}
+	var raised bytes.Buffer
+	to := json.NewEncoder(&raised)
+	for documents := json.NewDecoder(bytes.NewReader(text)); documents.More(); {
+		document, object := map[string]json.RawMessage{}, map[string]any{}
+		if err := errors.Join(documents.Decode(&document), json.Unmarshal(document["metadata"], &object)); err != nil {
+			return nil, err
+		}
+		object["generation"] = last.Generation + 1
+		document["metadata"], _ = json.Marshal(object) // strings and numbers always encode
+		if err := to.Encode(document); err != nil {
+			return nil, err
+		}
+	}
+	return raised.Bytes(), nil
 }
