@@ -36,50 +36,36 @@ type lanes struct {
 	waiting map[lane][]*claim // claims that wait for room in a lane; a claim may be listed twice
 }
 
-// laneOf returns the lane of a step. A step for a waiting sandbox is fast, so that no DEL delays it.
-func laneOf(record *state.Claim, s plan.Step, sb *sandbox) lane {
-	isFirst := func(n int) bool { return record.Attachments[n].Tries == 0 }
-	of := func(k kind, list []state.Attachment) lane {
-		var names []string
-		for _, n := range s.At {
-			names = append(names, list[n].Network)
-		}
-		slices.Sort(names)
-		return lane{k, strings.Join(slices.Compact(names), ",")}
-	}
-	switch {
-	case sb != nil && sb.awaited:
-		return lane{}
-	case s.Do == plan.DoAdd:
-		return of(lateAdd, record.Attachments)
-	case s.Do == plan.DoDel && slices.ContainsFunc(s.At, isFirst):
-		return of(del, record.Attachments)
-	case s.Do == plan.DoDel:
-		return of(delAgain, record.Attachments)
-	case s.Do == plan.DoDelAgain:
-		return of(delAgain, record.Undeleted)
-	}
-	return lane{}
-}
-
-// lanesOf returns all lanes of a step. The CNI specification allows one operation at a time for a container (1.1,
-// section 3), whatever claims its networks are from.
+// lanesOf returns the lanes of a step. A step for a waiting sandbox is fast, so that no DEL delays it. The CNI specification
+// allows one operation at a time for a container (1.1, section 3), whatever claims its networks are from.
 func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) []lane {
-	lanes := []lane{laneOf(record, s, sb)}
-	add := func(sandbox string) {
-		if l := (lane{ofSandbox, sandbox}); !slices.Contains(lanes, l) {
+	k, list := fast, record.Attachments
+	switch {
+	case s.Do == plan.DoAdd:
+		k = lateAdd
+	case s.Do == plan.DoDel && slices.ContainsFunc(s.At, func(n int) bool { return list[n].Tries == 0 }):
+		k = del
+	case s.Do == plan.DoDel:
+		k = delAgain
+	case s.Do == plan.DoDelAgain:
+		k, list = delAgain, record.Undeleted
+	default:
+		return []lane{{}}
+	}
+	var names []string
+	lanes := []lane{{}}
+	for _, n := range s.At {
+		l := lane{ofSandbox, list[n].Sandbox}
+		if s.Do == plan.DoAdd {
+			l.of = sb.ID
+		}
+		if names = append(names, list[n].Network); !slices.Contains(lanes, l) {
 			lanes = append(lanes, l)
 		}
 	}
-	for _, n := range s.At {
-		switch s.Do {
-		case plan.DoAdd:
-			add(sb.ID)
-		case plan.DoDel:
-			add(record.Attachments[n].Sandbox)
-		case plan.DoDelAgain:
-			add(record.Undeleted[n].Sandbox)
-		}
+	if sb == nil || !sb.awaited {
+		slices.Sort(names)
+		lanes[0] = lane{k, strings.Join(slices.Compact(names), ",")}
 	}
 	return lanes
 }
