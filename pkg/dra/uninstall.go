@@ -120,9 +120,9 @@ func removeSlices(ctx context.Context, client kubernetes.Interface, driver, node
 // recorded is the set of claims on record, for [devices.Leases.Collect].
 type recorded map[string]bool
 
-func (recorded) Holders() []devices.Holder  { return nil }
-func (r recorded) OnRecord(uid string) bool { return r[uid] }
-func (recorded) PodIn(string) string        { return "" }
+func (recorded) Holders(*state.Attachment) []devices.Holder { return nil }
+func (r recorded) OnRecord(uid string) bool                 { return r[uid] }
+func (recorded) PodIn(string) string                        { return "" }
 
 // removeSpecs removes the CDI specs of gates and of metadata.
 func (i Installation) removeSpecs() error {

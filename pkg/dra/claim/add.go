@@ -42,7 +42,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		if err := s.networks.Check(at); err != nil {
 			return refused(n, err)
 		}
-		note, err := s.node.Snapshot(at, s.table.noteOfGivenUp(at))
+		note, err := s.node.Snapshot(at)
 		if err != nil {
 			return refused(n, network.NodeError(err))
 		}
@@ -95,12 +95,6 @@ func inTurn(record *state.Claim, indexes []int, run func(*state.Attachment) erro
 // leaseDevice leases the device of an attachment in the plugin's journal. Its error names the other holder, for
 // example a pod that Multus attached.
 func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
-	if at.NodeDevice == nil {
-		return nil
-	}
-	if err := s.table.checkReleased(c, at); err != nil {
-		return err
-	}
 	return s.node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
 		sb.Pod.Namespace, sb.Pod.Name, at.IfName))
 }

@@ -65,7 +65,7 @@ func (g *gate) open(c *claim, indexes []int) error {
 // openOne first takes the leases of devices without a network.
 func (g *gate) openOne(c *claim, at *state.Attachment) error {
 	if at.Bare() {
-		if err := g.leaseBare(c); err != nil {
+		if err := g.node.Leases.LeaseBare(c.record); err != nil {
 			return err
 		}
 		if err := g.node.WritePluginFile(at); err != nil {
@@ -139,17 +139,6 @@ func (g *gate) adopt(c *claim, at *state.Attachment, file string, spec *specs.Sp
 	}
 	g.written[file] = as
 	return true
-}
-
-func (g *gate) leaseBare(c *claim) error {
-	for n := range c.record.Attachments {
-		if at := &c.record.Attachments[n]; at.Bare() {
-			if err := g.table.checkReleased(c, at); err != nil {
-				return err
-			}
-		}
-	}
-	return g.node.Leases.LeaseBare(c.record)
 }
 
 // closeGate removes the CDI spec of an attachment.

@@ -7,7 +7,6 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/devices"
 )
 
 // holder is an attachment on record that has the device of another one: see [plan.SameDevice].
@@ -18,12 +17,12 @@ type holder struct {
 	undeleted bool
 }
 
-// holders returns the attachments on record with the device of an attachment, itself too. The mutex must be held.
+// holders returns the attachments on record with the device of an attachment, itself too; nil = all. The mutex must be held.
 func (t *table) holders(at *state.Attachment) (list []holder) {
 	for _, c := range t.claims {
 		for n, all := range [][]state.Attachment{c.record.Attachments, c.record.Undeleted} {
 			for i := range all {
-				if plan.SameDevice(&all[i], at) {
+				if at == nil || plan.SameDevice(&all[i], at) {
 					list = append(list, holder{c, &all[i], i, n == 1})
 				}
 			}
@@ -37,22 +36,6 @@ func (h holder) has() bool {
 	return h.at.Owes() && (!h.undeleted || h.of.runningStep == plan.DoDelAgain)
 }
 
-// checkReleased returns an error if another claim still holds the device of an attachment. In that case the other
-// claim's pod was deleted by force, or the other claim's DEL was given up and is being retried.
-func (t *table) checkReleased(c *claim, at *state.Attachment) error {
-	if at.NodeDevice.Shared() {
-		return nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.holders(at) {
-		if h.of != c && h.has() {
-			return fmt.Errorf("device %s is still held by claim %s; the driver retries until that claim releases it", at.Device, h.of.name())
-		}
-	}
-	return nil
-}
-
 // isDeviceInUse reports whether another attachment has the device of an undeleted one of c, is about to get it, or runs DEL
 // for it. A retry of the DEL would then take the device away from that attachment. The mutex must be held.
 func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
@@ -61,19 +44,6 @@ func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
 		isBare := !h.undeleted && h.at.Bare() && h.of.gatesOpen[h.n] // its lease is held
 		return isNext || isBare || h.has() && !(h.undeleted && h.of == c)
 	})
-}
-
-// noteOfGivenUp returns the note of a device whose restore was given up in this boot, or nil. The scheduler may
-// have allocated the device before the driver withheld it.
-func (t *table) noteOfGivenUp(at *state.Attachment) devices.Note {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.holders(at) {
-		if h.undeleted && h.at.Note != nil && h.at.BootID == t.bootID {
-			return h.at.Note
-		}
-	}
-	return nil
 }
 
 // check returns the rule that is broken if pod holds c, or nil. Prepare, the start of a sandbox and the sweep all

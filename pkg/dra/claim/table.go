@@ -194,13 +194,11 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 }
 
 // Holders implements [devices.Claims].
-func (t *table) Holders() (list []devices.Holder) {
+func (t *table) Holders(of *state.Attachment) (list []devices.Holder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for uid, c := range t.claims {
-		for _, at := range slices.Concat(c.record.Attachments, c.record.Undeleted) {
-			list = append(list, devices.Holder{Claim: uid, Attachment: &at})
-		}
+	for _, h := range t.holders(of) {
+		list = append(list, devices.Holder{Claim: h.of.uid(), Name: h.of.name(), Attachment: h.at, Has: h.has()})
 	}
 	return list
 }

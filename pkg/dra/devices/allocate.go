@@ -11,6 +11,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/state"
@@ -18,6 +19,8 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/metadata"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 // Allocation contains the node's devices that are allocated to a claim, by name.
@@ -198,6 +201,62 @@ func MetadataOf(at *state.Attachment) (m Metadata) { return decoded[Metadata](at
 // Published returns the device in the ResourceSlice, as recorded.
 func Published(n *state.NodeDevice) resourceapi.Device {
 	return decoded[resourceapi.Device](n.Published)
+}
+
+// Attributes returns the metadata attributes of an attachment's device: the published attributes, and the attributes of its
+// device information, which may be nil. A device that is bound to another kernel driver has no ifName.
+func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
+	all := map[string]resourceapi.DeviceAttribute{}
+	if at.NodeDevice != nil {
+		published := Published(at.NodeDevice)
+		for name, value := range published.Attributes {
+			all[string(name)] = value
+		}
+		if names := published.Attributes[inventory.AttrRDMADevice].StringValue; names != nil {
+			all[metadata.RDMADevices] = metadata.RDMAList(*names)
+		}
+	}
+	if at.Driver != "" {
+		all[string(inventory.AttrDriver)] = resourceapi.DeviceAttribute{StringValue: &at.Driver}
+		delete(all, string(inventory.AttrIfName))
+	}
+	if info != nil && n.Finder != nil {
+		warn := func(what string) { n.Log.Warn("device metadata", "left out", what) }
+		maps.Copy(all, metadata.Attributes(info, n.Finder.Sys, warn))
+	}
+	if mtu := n.mtuOf(at, info); mtu != 0 {
+		all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
+		if _, published := all[string(inventory.AttrMTU)]; published { // before ADD
+			all[string(inventory.AttrMTU)] = all[metadata.MTU]
+		}
+	}
+	if node := all[string(inventory.NUMANode)].IntValue; node != nil && n.NUMANode == deviceattribute.ListAttribute {
+		all[string(inventory.NUMANode)] = n.numaList(*node)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// mtuOf returns the MTU of an attached interface or socket, in bytes; 0 = unknown. Results before CNI 1.1.0 have none, so
+// that the kernel is asked.
+func (n *Node) mtuOf(at *state.Attachment, info *devinfo.Info) int64 {
+	if at.Result == nil {
+		return 0
+	}
+	mtu := metadata.MTUOf(at.Result, at.List, at.IfName, at.Netns)
+	if mtu == 0 && n.Finder != nil {
+		i, err := n.Finder.Interfaces.Interface(at.Netns, at.IfName)
+		if err != nil && !errors.Is(err, link.ErrNoInterface) && !errors.Is(err, link.ErrNoNetns) {
+			n.Log.Warn("device metadata", "left out", fmt.Sprintf("mtu: %v", err))
+		}
+		mtu = int64(i.MTU)
+	}
+	if info != nil && info.VhostUser != nil {
+		mtu = cmp.Or(mtu, metadata.DefaultMTU)
+	}
+	return mtu
 }
 
 // Shown returns the facts to show for a device. Facts from the device information replace the published ones.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
@@ -24,6 +26,9 @@ type Leases struct{ node *Node }
 // error names the current holder and ends with advice for the author of the pod. Each device of a claim has a
 // separate lease record: see [state.Attachment.Part].
 func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, pod string, advice string) error {
+	if err := l.released(record, at); err != nil {
+		return err
+	}
 	if l.node.Journal == nil || leaseID(at) == "" {
 		return nil
 	}
@@ -38,14 +43,17 @@ func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, 
 // LeaseBare leases all devices of a claim that have no network, in one lease record. Only containers of the claim may
 // then get their device nodes. The record also owns the files that [Node.WritePluginFile] writes.
 func (l *Leases) LeaseBare(record *state.Claim) error {
-	if l.IsHeld(record) {
-		return nil
-	}
 	var bare []*state.Attachment
 	for i := range record.Attachments {
 		if at := &record.Attachments[i]; at.Bare() {
+			if err := l.released(record, at); err != nil {
+				return err
+			}
 			bare = append(bare, at)
 		}
+	}
+	if l.IsHeld(record) {
+		return nil
 	}
 	of, err := l.need(record.UID, bare...)
 	if err != nil {
@@ -53,6 +61,20 @@ func (l *Leases) LeaseBare(record *state.Claim) error {
 	}
 	of.Pods, of.Files = []string{record.Pod.UID}, l.pluginFiles(record)
 	return l.take(record, bare, of, "")
+}
+
+// released returns an error if another claim on record may still have the device of an attachment: its pod was deleted by
+// force, its DEL is being retried after it was given up, or the device has no lease in the journal.
+func (l *Leases) released(record *state.Claim, at *state.Attachment) error {
+	if at.NodeDevice == nil || at.NodeDevice.Shared() {
+		return nil
+	}
+	for _, h := range l.node.claims.Holders(at) {
+		if h.Has && h.Claim != record.UID {
+			return fmt.Errorf("device %s is still held by claim %s; the driver retries until that claim releases it", at.Device, h.Name)
+		}
+	}
+	return nil
 }
 
 // IsHeld reports whether the devices without a network are leased to the pod of their claim.
@@ -63,6 +85,24 @@ func (l *Leases) IsHeld(record *state.Claim) bool {
 	of, err := l.node.Journal.Claim(record.UID)
 	return err == nil && of != nil && slices.Equal(of.Pods, []string{record.Pod.UID}) && l.node.Journal.Holding(of) &&
 		maps.Equal(of.Files, l.pluginFiles(record))
+}
+
+// Grant returns the device nodes and mounts for the containers of an attachment, and leases the IOMMU group of the
+// device nodes. info may be nil.
+func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.Info) (grant.Grant, error) {
+	if n.Granter == nil || info == nil {
+		return grant.Grant{}, nil
+	}
+	g := *n.Granter
+	g.Pod = identity(at)
+	if at.NodeDevice != nil && !at.NodeDevice.Shared() {
+		g.Claimed, g.DeviceIDs = leaseID(at), deviceIDs(at)
+	}
+	given, err := g.ForInterface(n.Finder, at.Netns, at.IfName, info)
+	if err == nil {
+		err = n.Leases.leaseGroup(record, at, given.IOMMUGroup)
+	}
+	return given, err
 }
 
 // leaseGroup leases the IOMMU group of a device node that a container gets, because the device node gives access to
@@ -126,7 +166,7 @@ func (l *Leases) take(record *state.Claim, attachments []*state.Attachment, of *
 	if strings.HasPrefix(held.ID, sysfs.ID("iommu", "")) {
 		what += ", in " + journal.DeviceName(held.ID) + ","
 	}
-	for _, h := range l.node.claims.Holders() {
+	for _, h := range l.node.claims.Holders(nil) {
 		if by := held.Holder.Claim; by != nil && by.UID == h.Claim && h.Attachment.Phase == state.Undeleted {
 			advice = ", but its DEL was given up: clean up its leftovers, then run cni-dra-driver clear " + by.UID
 		}

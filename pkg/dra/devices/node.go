@@ -81,14 +81,16 @@ type Inventory struct {
 	CarrierGrace time.Duration        // time without carrier until a device counts as unhealthy
 }
 
-// Holder is an attachment in the record of a claim.
+// Holder is an attachment in the record of a claim. It must not be changed.
 type Holder struct {
-	Claim      string
-	Attachment *state.Attachment
+	Claim, Name string // UID, and namespace/name
+	Attachment  *state.Attachment
+	Has         bool // a plugin or a pod may have the device
 }
 
 type Claims interface {
-	Holders() []Holder         // attachments of all claims, including undeleted ones
+	// Holders returns the attachments with the device of an attachment, itself and undeleted ones too; nil = those of all.
+	Holders(of *state.Attachment) []Holder
 	OnRecord(uid string) bool  // whether a claim has a record, even an unreadable one
 	PodIn(netns string) string // namespace/name of the pod with this network namespace; "" = unknown
 }

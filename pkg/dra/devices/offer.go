@@ -185,7 +185,7 @@ func (n *Node) others(ctx context.Context, prepared types.UID) (alone, shared ma
 		return alone, shared, unknown
 	}
 	onRecord := map[string]bool{string(prepared): true}
-	for _, h := range n.claims.Holders() {
+	for _, h := range n.claims.Holders(nil) {
 		onRecord[h.Claim] = true
 	}
 	leased, err := n.Journal.Leased(journal.OfDevice)
@@ -234,7 +234,7 @@ func (n *Node) held() map[string]*state.Attachment {
 // because the kubelet may have deleted the published slices.
 func (n *Node) having(test func(*state.Attachment) bool) map[string]*state.Attachment {
 	all := map[string]*state.Attachment{}
-	for _, h := range n.claims.Holders() {
+	for _, h := range n.claims.Holders(nil) {
 		at := h.Attachment
 		if at.NodeDevice != nil && test(at) && (all[at.Device] == nil || at.Note != nil) {
 			all[at.Device] = at

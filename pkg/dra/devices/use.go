@@ -5,31 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-
-	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
-	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/settings"
 )
 
-// Note contains the settings that restore needs. Only this package reads it.
-type Note = json.RawMessage
-
 // Snapshot returns the settings of an attachment's device for [Node.Restore]; nil = nothing to restore. It returns an
-// error if the host uses the device. old is the note of a restore that was given up, or nil. The device may still have
-// the settings of its former pod then, so Snapshot returns old. It ignores old if a different device is in its place.
-func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
+// error if the host uses the device. After a restore that was given up in this boot, the device may still have the settings
+// of its former pod, so Snapshot returns the note of that one, unless a different device is in its place.
+func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
@@ -50,10 +40,12 @@ func (n *Node) Snapshot(at *state.Attachment, old Note) (Note, error) {
 	if err == nil {
 		err = n.Custody.Alone(snapshot)
 	}
-	if err == nil && old != nil {
+	for _, h := range n.claims.Holders(at) {
 		var noted restore.Snapshot
-		if err = json.Unmarshal(old, &noted); err == nil && !noted.IsReplaced(snapshot) {
-			snapshot = noted
+		if of := h.Attachment; err == nil && of.Phase == state.Undeleted && of.Note != nil && of.BootID == n.BootID {
+			if err = json.Unmarshal(of.Note, &noted); err == nil && !noted.IsReplaced(snapshot) {
+				snapshot = noted
+			}
 		}
 	}
 	if err == nil && at.Driver != "" && snapshot.Driver != at.Driver {
@@ -252,78 +244,4 @@ func deviceIDs(at *state.Attachment) []config.NamedID {
 		return nil
 	}
 	return []config.NamedID{{Key: "device", ID: id}}
-}
-
-// Attributes returns the metadata attributes of an attachment's device: the published attributes, and the attributes of its
-// device information, which may be nil. A device that is bound to another kernel driver has no ifName.
-func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]resourceapi.DeviceAttribute {
-	all := map[string]resourceapi.DeviceAttribute{}
-	if at.NodeDevice != nil {
-		published := Published(at.NodeDevice)
-		for name, value := range published.Attributes {
-			all[string(name)] = value
-		}
-		if names := published.Attributes[inventory.AttrRDMADevice].StringValue; names != nil {
-			all[metadata.RDMADevices] = metadata.RDMAList(*names)
-		}
-	}
-	if at.Driver != "" {
-		all[string(inventory.AttrDriver)] = resourceapi.DeviceAttribute{StringValue: &at.Driver}
-		delete(all, string(inventory.AttrIfName))
-	}
-	if info != nil && n.Finder != nil {
-		warn := func(what string) { n.Log.Warn("device metadata", "left out", what) }
-		maps.Copy(all, metadata.Attributes(info, n.Finder.Sys, warn))
-	}
-	if mtu := n.mtuOf(at, info); mtu != 0 {
-		all[metadata.MTU] = resourceapi.DeviceAttribute{IntValue: &mtu}
-		if _, published := all[string(inventory.AttrMTU)]; published { // before ADD
-			all[string(inventory.AttrMTU)] = all[metadata.MTU]
-		}
-	}
-	if node := all[string(inventory.NUMANode)].IntValue; node != nil && n.NUMANode == deviceattribute.ListAttribute {
-		all[string(inventory.NUMANode)] = n.numaList(*node)
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
-}
-
-// mtuOf returns the MTU of an attached interface or socket, in bytes; 0 = unknown. Results before CNI 1.1.0 have none, so
-// that the kernel is asked.
-func (n *Node) mtuOf(at *state.Attachment, info *devinfo.Info) int64 {
-	if at.Result == nil {
-		return 0
-	}
-	mtu := metadata.MTUOf(at.Result, at.List, at.IfName, at.Netns)
-	if mtu == 0 && n.Finder != nil {
-		i, err := n.Finder.Interfaces.Interface(at.Netns, at.IfName)
-		if err != nil && !errors.Is(err, link.ErrNoInterface) && !errors.Is(err, link.ErrNoNetns) {
-			n.Log.Warn("device metadata", "left out", fmt.Sprintf("mtu: %v", err))
-		}
-		mtu = int64(i.MTU)
-	}
-	if info != nil && info.VhostUser != nil {
-		mtu = cmp.Or(mtu, metadata.DefaultMTU)
-	}
-	return mtu
-}
-
-// Grant returns the device nodes and mounts for the containers of an attachment, and leases the IOMMU group of the
-// device nodes. info may be nil.
-func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.Info) (grant.Grant, error) {
-	if n.Granter == nil || info == nil {
-		return grant.Grant{}, nil
-	}
-	g := *n.Granter
-	g.Pod = identity(at)
-	if at.NodeDevice != nil && !at.NodeDevice.Shared() {
-		g.Claimed, g.DeviceIDs = leaseID(at), deviceIDs(at)
-	}
-	given, err := g.ForInterface(n.Finder, at.Netns, at.IfName, info)
-	if err == nil {
-		err = n.Leases.leaseGroup(record, at, given.IOMMUGroup)
-	}
-	return given, err
 }

@@ -265,18 +265,6 @@ func (r Rules) choose(d *Device, driver string) Decision {
 	return c
 }
 
-// matchers are the keys of rules that list values of a device.
-var matchers = []struct {
-	key    string
-	values func(*Rule) []string
-	of     func(*Device) []string
-}{
-	{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, func(d *Device) []string { return []string{d.PCI} }},
-	{"ifNames", func(r *Rule) []string { return r.IfNames }, func(d *Device) []string { return append([]string{d.IfName}, d.Also...) }},
-	{"pfNames", func(r *Rule) []string { return r.PFNames }, func(d *Device) []string { return append([]string{d.PFName}, d.PFAlso...) }},
-	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) []string { return []string{d.Driver} }},
-}
-
 // meets reports whether a device meets the rule. It returns an error if the rule's expression has no result, for
 // example because the device lacks an attribute that the expression uses.
 func (r *rule) meets(d *Device, driver string) (bool, error) {

@@ -13,10 +13,7 @@ package inventory
 import (
 	"cmp"
 	"crypto/sha256"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -25,7 +22,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -261,82 +257,4 @@ func AttributeNames() []resourceapi.QualifiedName {
 		PCIBusID, PCIeRoot, NUMANode, AttrKind, AttrIfName, AttrPFName, AttrPFPCIBusID, AttrVFIndex, AttrDriver, AttrPCIVendorID, AttrPCIDeviceID,
 		AttrEswitchMode, AttrRepresentor, AttrLinkType, AttrSpeed, AttrMTU, AttrRDMADevice, AttrRDMACapable, AttrVDPADriver, DeviceID, ResourceName,
 	}
-}
-
-// published parses names of [AttributeNames]. The domain [Domain] may be omitted.
-func published(names []string) (list []resourceapi.QualifiedName, err error) {
-	if names == nil {
-		return nil, nil
-	}
-	var known []string
-	for _, name := range AttributeNames() {
-		known = append(known, strings.TrimPrefix(string(name), Domain+"/"))
-	}
-	list = []resourceapi.QualifiedName{AttrKind, AttrIfName, PCIBusID, AttrPFPCIBusID, AttrVFIndex} // the driver needs these itself
-	for n, name := range names {
-		at := slices.Index(known, strings.TrimPrefix(name, Domain+"/"))
-		if at < 0 {
-			return nil, fmt.Errorf("publish[%d]: unknown attribute %q; did you mean %s?", n, name, config.Nearest(strings.TrimPrefix(name, Domain+"/"), known))
-		}
-		list = append(list, AttributeNames()[at])
-	}
-	return list, nil
-}
-
-func attributes(raw map[string]json.RawMessage) (map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, error) {
-	if len(raw) > maxAttributes {
-		return nil, fmt.Errorf("attributes: the rule has %d attributes, at most %d are allowed", len(raw), maxAttributes)
-	}
-	all := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
-	for _, key := range slices.Sorted(maps.Keys(raw)) {
-		name, err := attributeName(key)
-		if _, again := all[name]; again && err == nil {
-			err = errors.New("it occurs twice, with and without its domain")
-		}
-		if err == nil {
-			all[name], err = attributeValue(raw[key])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("attributes[%q]: %w", key, err)
-		}
-	}
-	return all, nil
-}
-
-// attributeName adds the default domain to a name. It refuses names that the administrator must not define.
-func attributeName(key string) (resourceapi.QualifiedName, error) {
-	domain, id, qualified := strings.Cut(key, "/")
-	if !qualified {
-		domain, id = Domain, key
-	}
-	name := resourceapi.QualifiedName(domain + "/" + id)
-	switch {
-	case len(id) > resourceapi.DeviceMaxIDLength || len(validation.IsCIdentifier(id)) > 0:
-		return "", fmt.Errorf("%q is not a C identifier of at most %d characters; write letters, digits and _", id, resourceapi.DeviceMaxIDLength)
-	case len(domain) > resourceapi.DeviceMaxDomainLength || len(validation.IsDNS1123Subdomain(domain)) > 0:
-		return "", fmt.Errorf("%q is not a domain of at most %d characters", domain, resourceapi.DeviceMaxDomainLength)
-	case domain == "k8s.io" || strings.HasSuffix(domain, ".kubernetes.io") || domain == "k8s.cni.cncf.io":
-		return "", fmt.Errorf("the domain %s is reserved; use your own domain, or none", domain)
-	case slices.Contains(AttributeNames(), name):
-		return "", errors.New("the driver sets this attribute itself; choose a different name")
-	}
-	return name, nil
-}
-
-func attributeValue(raw json.RawMessage) (resourceapi.DeviceAttribute, error) {
-	const limit = resourceapi.DeviceAttributeMaxValueLength
-	var text, number, yes = new(string), new(int64), new(bool)
-	switch {
-	case string(raw) == "null":
-	case json.Unmarshal(raw, text) == nil:
-		if len(*text) > limit {
-			return resourceapi.DeviceAttribute{}, fmt.Errorf("%q has %d bytes, at most %d are allowed", *text, len(*text), limit)
-		}
-		return resourceapi.DeviceAttribute{StringValue: text}, nil
-	case json.Unmarshal(raw, number) == nil:
-		return resourceapi.DeviceAttribute{IntValue: number}, nil
-	case json.Unmarshal(raw, yes) == nil:
-		return resourceapi.DeviceAttribute{BoolValue: yes}, nil
-	}
-	return resourceapi.DeviceAttribute{}, fmt.Errorf("%s is not a string, integer or boolean; write it in quotes", raw)
 }

@@ -55,6 +55,18 @@ type Rule struct {
 	Bandwidth            *bandwidth                 `json:"bandwidth"`            // only shared: capacity in bit/s
 }
 
+// matchers are the keys of rules that list values of a device.
+var matchers = []struct {
+	key    string
+	values func(*Rule) []string
+	of     func(*Device) []string
+}{
+	{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, func(d *Device) []string { return []string{d.PCI} }},
+	{"ifNames", func(r *Rule) []string { return r.IfNames }, func(d *Device) []string { return append([]string{d.IfName}, d.Also...) }},
+	{"pfNames", func(r *Rule) []string { return r.PFNames }, func(d *Device) []string { return append([]string{d.PFName}, d.PFAlso...) }},
+	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) []string { return []string{d.Driver} }},
+}
+
 type bandwidth struct{ resource.Quantity }
 
 // UnmarshalJSON adds the key to the error of a quantity.

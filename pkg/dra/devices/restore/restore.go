@@ -33,26 +33,6 @@ func SettingNames() []string {
 		[]string{settings.VFMAC, settings.VFVLAN, settings.VFTrust, settings.VFSpoofCheck, settings.VFLinkState, settings.VFRate, settings.VFGUID})
 }
 
-// Mismatch is the error for settings that could not be restored.
-type Mismatch struct {
-	Settings []string // see [SettingNames] and [settings.Dump]
-	Values   []string // "gso_max_size is 2000, was 65536", of the settings of the interface
-	Err      error    // reason of the failure
-
-	// Harmless is true if the next pod may have the device, because none of the settings is in [SettingNames].
-	Harmless bool
-}
-
-func (m *Mismatch) Error() string {
-	text := strings.Join(m.Settings, ", ") + ": different from before the ADD"
-	if m.Values != nil {
-		text += " (" + strings.Join(m.Values, "; ") + ")"
-	}
-	return fmt.Sprintf("%s: %v", text, m.Err)
-}
-
-func (m *Mismatch) Unwrap() error { return m.Err }
-
 // resettable are the drivers that tests have unbound and bound again. The network drivers make no RDMA, vDPA or auxiliary
 // devices, which would lose their parent, and the tests have only bound VFs.
 var resettable = []string{"igbvf", "vfio-pci", "virtio-pci"}

@@ -3,6 +3,7 @@ package restore
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"strings"
 
@@ -98,3 +99,23 @@ func (o older) into(want settings.Dump) {
 	set("promisc", "on", o.Promisc)
 	set("allmulti", "on", o.AllMulti)
 }
+
+// Mismatch is the error for settings that could not be restored.
+type Mismatch struct {
+	Settings []string // see [SettingNames] and [settings.Dump]
+	Values   []string // "gso_max_size is 2000, was 65536", of the settings of the interface
+	Err      error    // reason of the failure
+
+	// Harmless is true if the next pod may have the device, because none of the settings is in [SettingNames].
+	Harmless bool
+}
+
+func (m *Mismatch) Error() string {
+	text := strings.Join(m.Settings, ", ") + ": different from before the ADD"
+	if m.Values != nil {
+		text += " (" + strings.Join(m.Values, "; ") + ")"
+	}
+	return fmt.Sprintf("%s: %v", text, m.Err)
+}
+
+func (m *Mismatch) Unwrap() error { return m.Err }
