@@ -172,12 +172,6 @@ func (m *metadataFiles) remove(path string) error {
 	return os.Remove(path)
 }
 
-// uidOf returns the UID of the claim in the path of a CDI spec.
-func (m *metadataFiles) uidOf(spec string) string {
-	uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(spec), m.driver+"_metadata_"), "_")
-	return uid
-}
-
 // removeEnded removes the files of claims that ended while no driver ran to unprepare them. Such claims have no record,
 // which a claim has before its first file. root is the directory of metadata files, NAMESPACE_NAME/REQUEST/metadata.json.
 func (m *metadataFiles) removeEnded(root string, records func() (map[string]bool, error)) error {
@@ -196,7 +190,7 @@ func (m *metadataFiles) removeEnded(root string, records func() (map[string]bool
 		}
 	}
 	for path := range m.specs {
-		if uid := m.uidOf(path); !recorded[uid] {
+		if uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), m.driver+"_metadata_"), "_"); !recorded[uid] {
 			if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
 				err = errors.Join(err, failed)
 				continue

@@ -88,10 +88,10 @@ func TestDocumentationListsAllMetrics(t *testing.T) {
 		metric, label string
 		values        []string
 	}{
-		{"devinfo_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/network/reason.go", "../core/cniexec/exec.go")},
+		{"devinfo_dra_exec_failures_total", "reason", literals(t, `(?m)^(?:\t|const )Reason\w+ .*= "(\w+)"`, "claim/network/runner.go", "../core/cniexec/exec.go")},
 		{"devinfo_dra_request_duration_seconds", "request", literals(t, `(?:\.event\(|endSandbox\(ctx, )"(\w+)"`, "claim/runtime.go", "claim/kubelet.go")},
 		{"devinfo_dra_attachments", "phase", texts(state.Phases())},
-		{"dra_metadata_write_errors_total", "error_type", literals(t, `(?m)^\t\w+ += "([a-z_]+)"$`, "metadata.go")},
+		{"dra_metadata_write_errors_total", "error_type", literals(t, `"([a-z_]+)": (?:\{|nil)`, "metadata.go")},
 	} {
 		var documented []string
 		if found := regexp.MustCompile("`" + test.label + "`: ([A-Za-z0-9_, -]*[a-z])").FindStringSubmatch(rows[test.metric]); found != nil {

@@ -30,7 +30,9 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 
 	// Lease the devices, so that nobody else may change them.
 	for _, n := range indexes {
-		if err := s.leaseDevice(c, &c.record.Attachments[n], sb); err != nil {
+		at := &c.record.Attachments[n]
+		advice := fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both", sb.Pod.Namespace, sb.Pod.Name, at.IfName)
+		if err := s.node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, advice); err != nil {
 			return refused(n, network.NodeError(err))
 		}
 	}
@@ -90,13 +92,6 @@ func inTurn(record *state.Claim, indexes []int, run func(*state.Attachment) erro
 			}
 		}
 	}
-}
-
-// leaseDevice leases the device of an attachment in the plugin's journal. Its error names the other holder, for
-// example a pod that Multus attached.
-func (s *steps) leaseDevice(c *claim, at *state.Attachment, sb *sandbox) error {
-	return s.node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both",
-		sb.Pod.Namespace, sb.Pod.Name, at.IfName))
 }
 
 // recordAdd records the result of an ADD. After a success it opens the gate.

@@ -9,7 +9,7 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
-// holder is an attachment on record that has the device of another one: see [plan.SameDevice].
+// holder is an attachment on record that has the device of another one: see [sameDevice].
 type holder struct {
 	of        *claim
 	at        *state.Attachment
@@ -22,13 +22,37 @@ func (t *table) holders(at *state.Attachment) (list []holder) {
 	for _, c := range t.claims {
 		for n, all := range [][]state.Attachment{c.record.Attachments, c.record.Undeleted} {
 			for i := range all {
-				if at == nil || plan.SameDevice(&all[i], at) {
+				if at == nil || sameDevice(&all[i], at) {
 					list = append(list, holder{c, &all[i], i, n == 1})
 				}
 			}
 		}
 	}
 	return list
+}
+
+// sameDevice reports whether two attachments have the same device and at least one of them has it exclusively.
+// It compares the scheduler's allocation and the PCI address of the device-info files. Pods on one macvlan
+// master have its PCI address in common but are not the same device.
+func sameDevice(a, b *state.Attachment) bool {
+	switch {
+	case a.Exclusive() && b.Exclusive() && a.Pool == b.Pool && a.Device == b.Device:
+		return true
+	case a.Info == nil || b.Info == nil || !a.Exclusive() && !b.Exclusive(): // reading the files is slow
+		return false
+	}
+	one := a.PCI()
+	return one != "" && one == b.PCI()
+}
+
+// exclude reports whether only one of two attachments may have its device at a time: they have the same device, or two
+// ports of one function.
+func exclude(a, b *state.Attachment) bool {
+	if a.NodeDevice == nil || b.NodeDevice == nil || a.NodeDevice.Shared() && b.NodeDevice.Shared() {
+		return false
+	}
+	function := a.NodeDevice.Function()
+	return a.Device == b.Device || function != "" && function == b.NodeDevice.Function()
 }
 
 // has reports whether a plugin or a pod may have the device. An undeleted attachment has it only while its DEL is retried.
@@ -66,7 +90,7 @@ func (t *table) check(c *claim, pod state.Pod) error {
 				taken[its.IfName] = "claim " + other.name()
 			}
 			for _, at := range c.record.Attachments {
-				if at.Owes() && its.Owes() && plan.Exclude(&at, &its) {
+				if at.Owes() && its.Owes() && exclude(&at, &its) {
 					return fmt.Errorf("claims %s and %s both have device %s or its function", c.name(), other.name(), at.Device)
 				}
 			}

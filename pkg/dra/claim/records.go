@@ -78,20 +78,15 @@ func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	}
 	former := c.record
 	c.record, c.unsaved = record, !saved || record.Pod != c.pod
-	r.closeUnneeded(former)
-	if saved {
-		c.neverSaved = false
-	}
-	r.table.notifyWaiters()
-}
-
-// closeUnneeded closes the network namespaces of a former record that no attachment needs for its DEL. The mutex must be held.
-func (r *records) closeUnneeded(former *state.Claim) {
 	for _, at := range former.Attachments {
 		if at.HasNetns(r.table.bootID) && !r.table.needsNetns(at.Sandbox) {
 			r.closeNetns(at.Sandbox)
 		}
 	}
+	if saved {
+		c.neverSaved = false
+	}
+	r.table.notifyWaiters()
 }
 
 // drop removes c from the table. If left is not nil, left replaces c.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Gate writes the CDI specs of attachments. A gate is a CDI device whose name the kubelet gets in Prepare.
@@ -50,13 +52,6 @@ func GateName(uid string, at *state.Attachment) string {
 	return name
 }
 
-// requestOf returns what names a device without a network in the variables of containers.
-func requestOf(record *state.Claim, at *state.Attachment) *cdispec.Request {
-	return &cdispec.Request{
-		Claim: cmp.Or(record.PodClaim, record.Name), Name: resourceclaim.BaseRequestRef(at.Request), Number: at.Index, Device: at.Device,
-	}
-}
-
 func (g *Gate) File(record *state.Claim, at *state.Attachment) string {
 	return cdispec.FileName(g.Kind, GateName(record.UID, at))
 }
@@ -66,7 +61,9 @@ func (g *Gate) File(record *state.Claim, at *state.Attachment) string {
 func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*specs.Spec, []grant.Refusal, error) {
 	edits := cdispec.Device{Kind: g.Kind, Name: GateName(record.UID, at), IfName: at.IfName}
 	if at.Bare() {
-		edits.Request = requestOf(record, at)
+		edits.Request = &cdispec.Request{
+			Claim: cmp.Or(record.PodClaim, record.Name), Name: resourceclaim.BaseRequestRef(at.Request), Number: at.Index, Device: at.Device,
+		}
 	} else if at.Info != nil {
 		edits.InfoFile = g.mountableInfoFile(g.Log.With("claim", record.Namespace+"/"+record.Name, "request", at.Request), at)
 	}
@@ -180,4 +177,34 @@ func (g *Gate) Device(record *state.Claim, at *state.Attachment) kubeletplugin.D
 func PodOf(at *state.Attachment) state.Pod {
 	namespace, name := at.Args.Name()
 	return state.Pod{Namespace: namespace, Name: name, UID: at.Args.UID()}
+}
+
+// RDMAVariable returns the variable DEVINFO_RDMA_DEVICES of a pod with these attachments: the RDMA devices, sorted by
+// interface name (net2 before net10), then those without a network.
+func RDMAVariable(all []state.Attachment) string {
+	attached, bare := map[string]*devinfo.Info{}, []*devinfo.Info(nil)
+	for _, at := range all {
+		info, err := devinfo.Parse(at.Info)
+		switch {
+		case err != nil: // the device information is missing, or has another major version
+		case at.Bare():
+			bare = append(bare, info)
+		case at.Phase == state.Added:
+			attached[at.IfName] = info
+		}
+	}
+	var infos []*devinfo.Info
+	for _, name := range slices.SortedFunc(maps.Keys(attached), sysfs.ByNumber) {
+		infos = append(infos, attached[name])
+	}
+	return cdispec.RDMADevices(append(infos, bare...))
+}
+
+// SetRDMA sets DEVINFO_RDMA_DEVICES in a spec of one device to rdma; "" removes it.
+func SetRDMA(spec *specs.Spec, rdma string) {
+	edits := &spec.Devices[0].ContainerEdits
+	edits.Env = slices.DeleteFunc(edits.Env, func(env string) bool { return strings.HasPrefix(env, cdispec.RDMAVariable+"=") })
+	if rdma != "" {
+		edits.Env = append(edits.Env, rdma)
+	}
 }

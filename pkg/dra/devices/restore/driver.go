@@ -73,10 +73,8 @@ func (d *Devices) bind(device, driver, override string) error {
 		if err == nil && fn.Driver != "" {
 			err = d.unbind(device, fn.Driver)
 		}
-		if driver != "" {
-			if err == nil {
-				err = d.probe(device)
-			}
+		if err == nil && driver != "" {
+			err = d.probe(device)
 		}
 	}
 	if set(attribute, override); err != nil {
