@@ -389,6 +389,32 @@ func TestDecisionThatHangsLeavesOthersTheirTime(t *testing.T) {
 	})
 }
 
+// A decision that hangs is about a pod with attachments, which is refused, whatever the policy and although it names no
+// network. Pods without attachments do not wait for it.
+func TestDecisionThatHangsConcernsOnlyPodsWithAttachments(t *testing.T) {
+	for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
+		r := newRig(t)
+		r.options.MissingInfo = policy
+		r.attach("sriov-net", sandbox, "net1", vfInfo)
+		synctest.Test(t, func(t *testing.T) {
+			kernel := hung{r.options.Finder.Interfaces, make(chan struct{}), make(chan struct{})}
+			r.options.Finder.Interfaces = kernel
+			a := r.opened()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			_, _, err := a.CreateContainer(ctx, pod(), container())
+			difftest.Says(t, err, "no decision in time")
+			other := pod()
+			other.Id = "another"
+			_, _, err = a.CreateContainer(ctx, other, container())
+			difftest.Must(t, err)
+			close(kernel.answer)
+			synctest.Wait()
+		})
+		r.expect("rejected late", "nothing")
+	}
+}
+
 // The work of a decision must not grow with the attachments of other pods. Reading the names in two directories does.
 func TestCostOfDecisionIsThatOfAnEmptyNode(t *testing.T) {
 	var reads []int

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -112,11 +113,12 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 		return verdict{Decision: Off}
 	}
 	deadline, ok := ctx.Deadline()
+	var attached atomic.Bool
 	if !ok { // no runtime waits: each sets one
-		return p.decide(pod, c)
+		return p.decide(pod, c, &attached)
 	}
 	decided := make(chan verdict, 1)
-	go func() { decided <- p.decide(pod, c) }()
+	go func() { decided <- p.decide(pod, c, &attached) }()
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
 	defer cancel()
 	free := work
@@ -144,7 +146,8 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 		p.hangs.Store(false)
 	}()
 	stopped := errors.Is(ctx.Err(), context.Canceled) // the agent has no time left to find out
-	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"), hasNetworks(pod) || stopped || p.MissingInfo == Reject)
+	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"),
+		attached.Load() || hasNetworks(pod) || stopped || p.MissingInfo == Reject)
 }
 
 // A decision normally takes a few milliseconds, and on a busy node up to 80, which must not be cut off. What exceeds work is
@@ -161,12 +164,21 @@ const (
 	margin = 300 * time.Millisecond
 )
 
-// decide reads the pod's attachments, stages their files and collects the container's adjustment.
-func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container) verdict {
+// decide reads the pod's attachments, stages their files and collects the container's adjustment. It sets attached as soon
+// as it has found an attachment. A pod without any does not wait until the files of others are staged.
+func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *atomic.Bool) verdict {
 	settings, err := p.Node()
-	if err != nil {
-		return lacking(Failed, err, hasNetworks(sandbox))
+	some := false
+	if err == nil {
+		some, err = p.hasAttachments(settings, sandbox.GetId())
 	}
+	switch {
+	case err != nil:
+		return lacking(Failed, err, hasNetworks(sandbox))
+	case !some && !p.stage.has(sandbox.GetId()):
+		return p.judge(sandbox, nil, nil)
+	}
+	attached.Store(some)
 	netns := netnsOf(sandbox)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := p.prepare(settings, sandbox.GetId(), netns, points)

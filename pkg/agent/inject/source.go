@@ -53,6 +53,19 @@ func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 	return list, nil
 }
 
+// hasAttachments reports whether attachments may find any, by the names of files.
+func (p *Plugin) hasAttachments(node config.Node, id string) (bool, error) {
+	keys, err := journal.Open(node.StateDir, p.BootID).All(id)
+	if err != nil || len(keys) > 0 {
+		return true, err
+	}
+	names, err := store.Open(node.DeviceInfoDir).Names()
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, _, ok := attachment.ParseFileName(name, id)
+		return ok
+	}), err
+}
+
 // journaled adds the container's attachments in the journal to found. If an interface has several entries, it
 // prefers a complete one with a device-info file.
 func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
