@@ -215,7 +215,7 @@ func (e *Engine) Check() error {
 func (e *Engine) Census() Census {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	census := Census{Phases: map[string]int{}, Unreadable: len(e.table.problems)}
+	census := Census{Phases: map[string]int{}}
 	for _, c := range e.table.claims {
 		for _, at := range slices.Concat(c.record.Attachments, c.record.Undeleted) {
 			census.Phases[string(at.Phase)]++

@@ -131,11 +131,10 @@ func (n *notices) send(pod state.Pod, reason, text string) {
 	}
 }
 
-// Census counts attachments by phase, claims whose status is not yet written to the API server, and unreadable records.
+// Census counts attachments by phase, and claims whose status is not yet written to the API server.
 type Census struct {
 	Phases        map[string]int
 	PendingStatus int
-	Unreadable    int
 }
 
 // metrics are the metrics of an engine. docs/dra/reference.md lists them.

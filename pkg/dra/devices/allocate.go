@@ -15,7 +15,6 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -257,18 +256,6 @@ func (n *Node) mtuOf(at *state.Attachment, info *devinfo.Info) int64 {
 		mtu = cmp.Or(mtu, metadata.DefaultMTU)
 	}
 	return mtu
-}
-
-// Shown returns the facts to show for a device. Facts from the device information replace the published ones.
-func Shown(at *state.Attachment) (d view.Device) {
-	if info, err := devinfo.Parse(at.Info); err == nil {
-		d = view.Of(info)
-	}
-	if at.NodeDevice != nil {
-		published := Published(at.NodeDevice)
-		d = d.Or(view.Published(func(name string) string { return inventory.Text(published, resourceapi.QualifiedName(name)) }))
-	}
-	return d
 }
 
 // CheckRecord returns the error of a record that is valid but for its parts in types of the Kubernetes API.

@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"slices"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/settings"
@@ -234,6 +237,18 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 		return nil
 	}
 	return info
+}
+
+// Shown returns the facts to show for a device. Facts from the device information replace the published ones.
+func Shown(at *state.Attachment) (d view.Device) {
+	if info, err := devinfo.Parse(at.Info); err == nil {
+		d = view.Of(info)
+	}
+	if at.NodeDevice != nil {
+		published := Published(at.NodeDevice)
+		d = d.Or(view.Published(func(name string) string { return inventory.Text(published, resourceapi.QualifiedName(name)) }))
+	}
+	return d
 }
 
 // deviceIDs names the device of an attachment. It is nil for a NIC without a PCI address, and for a further port of a function,
