@@ -179,7 +179,7 @@ func (f *files) entry(e *journal.Entry) {
 	for n, kind := range check.Delegates(e) {
 		e.Delegates[n] = line(map[string]string{"type": kind})
 	}
-	e.CNIVersion, e.CapabilityArgs, e.PrevResult, e.Result = "", nil, nil, nil
+	e.CNIVersion, e.CapabilityArgs, e.PrevResult, e.Result, e.Original = "", nil, nil, nil, nil
 	args, _ := pod.ParseArgs(e.Args)
 	var pairs []string
 	for _, pair := range f.args(args, e.Device.ID, e.SocketDir, e.Requested.SocketPath) {
