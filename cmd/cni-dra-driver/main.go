@@ -73,13 +73,13 @@ func clearCommand() *cobra.Command {
 		Use: "clear CLAIM-UID...", Short: "drop the records of attachments whose DEL was given up", Long: clearAbout,
 		Args: commandline.Many("CLAIM-UID"),
 		RunE: func(cmd *cobra.Command, uids []string) error {
-			node, err := config.LoadNode(nodeConfig)
-			if err != nil {
-				return fmt.Errorf("--node-config: %w", err)
-			}
-			dir := state.NodeDir(node.StateDir)
-			if pluginsDir != "" {
-				dir = filepath.Join(pluginsDir, driver, "state")
+			dir := filepath.Join(pluginsDir, driver, "state")
+			if pluginsDir == "" {
+				node, err := config.LoadNode(nodeConfig)
+				if err != nil {
+					return fmt.Errorf("--node-config: %w", err)
+				}
+				dir = state.NodeDir(node.StateDir)
 			}
 			if _, err := os.Stat(dir); err != nil {
 				return fmt.Errorf("the driver's state: %w: give --kubelet-plugins-dir the value that the driver has", err)
