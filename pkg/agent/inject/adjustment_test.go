@@ -193,8 +193,8 @@ func TestSocketVariableIsThePathInTheContainer(t *testing.T) {
 
 func TestServerAndMasterMakeTheirSocket(t *testing.T) {
 	for want, infos := range map[bool][]*devinfo.Info{
-		true:  {{VhostUser: &devinfo.VhostUser{Mode: "server"}}, {Memif: &devinfo.Memif{Role: "master"}}},
-		false: {{VhostUser: &devinfo.VhostUser{Mode: "client"}}, {Memif: &devinfo.Memif{Role: "slave"}}},
+		true:  {{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "server"}}, {Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "master"}}},
+		false: {{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client"}}, {Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "slave"}}},
 	} {
 		for _, info := range infos {
 			difftest.Same(t, string(info.Encode()), makesSocket(info), want)
