@@ -10,16 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
-	"devinfo-cni.io/pkg/core/check/checktest"
-	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
@@ -46,36 +41,6 @@ func golden(t *testing.T, name string, args ...string) {
 		got += "-- stderr --\n" + o.stderr
 	}
 	goldentest.File(t, "testdata/golden/"+name+".txt", fmt.Sprintf("%s-- exit %d --\n", got, o.exit))
-}
-
-// BenchmarkCrowded measures the commands on a node with 10,000 attachments.
-func BenchmarkCrowded(b *testing.B) {
-	const gate = 2 * time.Second
-	dir, err := os.MkdirTemp("/dev/shm", "crowded") // on tmpfs, like /run
-	if err != nil {
-		dir = b.TempDir()
-	}
-	b.Cleanup(func() { os.RemoveAll(dir) })
-	n := newNodeIn(b, dir, filepath.Join(dir, "sys"))
-	n.must(capturetest.ManyVFs(1000).Unpack(n.Sysfs))
-	boot, err := journal.BootID()
-	n.must(err)
-	checktest.Crowd(b, n.Node, boot, aliveNetns, 1000, 10000)
-	for name, args := range map[string]string{
-		"doctor": "doctor --cni-path " + n.bin + " --cni-conf-dir " + n.bin + " --pod-resources /nowhere --sriov-locks /nowhere",
-		"check":  "check", "list": "list", "pod": "check ns/pod7",
-	} {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				if o := ctl(append([]string{"--node-config", n.file}, strings.Fields(args)...)...); o.exit == clierr.Blind {
-					b.Fatal(o.stderr)
-				}
-			}
-			if each := b.Elapsed() / time.Duration(b.N); each > gate {
-				b.Errorf("%v, more than %v", each, gate)
-			}
-		})
-	}
 }
 
 // The examples in the documentation are the output of the commands.

@@ -22,14 +22,12 @@ import (
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/build"
-	"devinfo-cni.io/pkg/core/check/checktest"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -399,28 +397,6 @@ func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 	difftest.Same(t, "the device of an orphaned attachment, which is still in use", got[lost], 1.0)
 	text := difftest.Read(t, logged)
 	difftest.Same(t, "times that the log names the orphaned attachments: "+text, strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`), 1)
-}
-
-// BenchmarkCrowd measures the first sweep and the first check on a node with 10,000 attachments.
-func BenchmarkCrowd(b *testing.B) {
-	const gate = 3 * time.Second
-	r := newRig(b)
-	r.CheckInterval, r.SweepInterval, r.LookInterval = 5*time.Second, time.Hour, time.Hour // CheckInterval has the value of devinfo-agent
-	r.must(os.RemoveAll(r.Sysfs), capturetest.ManyVFs(1000).Unpack(r.Sysfs))
-	checktest.Crowd(b, r.Node, boot, aliveNetns, 1000, 10000)
-	var used time.Duration
-	for b.Loop() {
-		before := difftest.ProcessorTime(b)
-		a, end := r.started()
-		difftest.Eventually(b, "swept and checked", func() bool { return healthy(a) })
-		end()
-		used += difftest.ProcessorTime(b) - before
-	}
-	used /= time.Duration(b.N)
-	b.ReportMetric(used.Seconds(), "cpu-s/op")
-	if used > gate {
-		b.Errorf("%v of processor time, more than %v", used, gate)
-	}
 }
 
 // A table of the documentation lists the metrics. The second cell of a metric with a label contains `label`: value,

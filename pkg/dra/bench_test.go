@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,52 +179,6 @@ func BenchmarkPrepareOfAVF(b *testing.B) {
 		all.theirs = append(all.theirs, prepare(dratest.DeviceClaim("u2", "cni", software)))
 	}
 	all.report(b, 50, 100, slower(2*time.Millisecond))
-}
-
-// BenchmarkFromEventToSlice measures the time from a uevent to the ResourceSlice at the API server, on a node
-// with 1,024 VFs. It includes the second for which events are collected.
-func BenchmarkFromEventToSlice(b *testing.B) {
-	host, err := inventory.Captured(capturetest.ManyVFs(1024))
-	difftest.Must(b, err)
-	offered, events, written := dratest.InventoryOf(host, allVFs), make(chan struct{}, 1), make(chan struct{}, 100)
-	var taken atomic.Pointer[map[string]string]
-	taken.Store(new(map[string]string))
-	offered.Times = inventory.DefaultTimes()
-	offered.Others = func(context.Context) (map[string]string, error) { return *taken.Load(), nil }
-	offered.Events = func(context.Context) (<-chan struct{}, error) { return events, nil }
-	client := dratest.APIServer(func(*resourceapi.ResourceSlice) { written <- struct{}{} })
-	r := benchRig(b)
-	r.Options.Devices.Inventory = offered
-	r.StartKubelet(client, 0)
-	quiet := func() {
-		for {
-			select {
-			case <-written:
-			case <-time.After(3 * time.Second): // longer than events are collected
-				return
-			}
-		}
-	}
-	<-written
-	quiet()
-	var took []time.Duration
-	for b.Loop() {
-		others := map[string]string{}
-		if len(took)%2 == 0 {
-			others["0000:3b:00.2"] = "somebody has it"
-		}
-		taken.Store(&others)
-		began := time.Now()
-		events <- struct{}{}
-		<-written
-		took = append(took, time.Since(began))
-		quiet()
-	}
-	a := quantile(took, 50)
-	b.ReportMetric(float64(a)/1e6, "event-to-slice-ms")
-	if gate := inventory.DefaultTimes().Settle + time.Second; len(took) >= 5 && a > gate {
-		b.Errorf("a change is in the slices after %v, more than %v", a, gate)
-	}
 }
 
 // BenchmarkPrepareWithMetadata compares Prepare with and without metadata. KEP-5304 allows 10 ms more.
