@@ -39,11 +39,6 @@ func TestOnlyNodeNameIsRequired(t *testing.T) {
 	difftest.Same(t, "options", got, want, cmp.AllowUnexported(options{}))
 }
 
-func TestHelpExplainsTrustOfAllowedTypes(t *testing.T) {
-	help := command().Flag("allow-claim-config").Usage
-	difftest.Contains(t, help, "root on this node", "dataDir", "IPAM")
-}
-
 func TestErrorNamesEachWrongFlagOrRefersToHelp(t *testing.T) {
 	t.Setenv("NODE_NAME", "")
 	goldentest.Lines(t, "testdata/flags.txt", func(line string) []string {
