@@ -145,7 +145,7 @@ func entryError(path string, refused error) error {
 	return fmt.Errorf("enter the network namespace: %w", err)
 }
 
-// tryNetns enters the network namespace at path in a thread that ends immediately.
+// tryNetns enters the network namespace at path, and leaves it.
 func tryNetns(path string) error {
 	there, err := os.Open(path)
 	if err != nil {
@@ -155,7 +155,15 @@ func tryNetns(path string) error {
 	tried := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		tried <- unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
+		here, err := os.Open("/proc/thread-self/ns/net")
+		if err == nil {
+			defer here.Close()
+			err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
+			if err != nil || unix.Setns(int(here.Fd()), unix.CLONE_NEWNET) == nil { // otherwise the thread ends, unless it is the main thread
+				runtime.UnlockOSThread()
+			}
+		}
+		tried <- err
 	}()
 	return <-tried
 }
