@@ -170,6 +170,25 @@ func TestOnlyWhatTheRunWasTryingIsRestored(t *testing.T) {
 	}
 }
 
+// A thread that stays in a namespace keeps the NIC in it. The main thread never ends.
+func TestNoThreadStaysInPod(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		own, err := os.Readlink("/proc/self/ns/net")
+		difftest.Must(t, err)
+		for range 100 {
+			_, err := newPod("left")
+			difftest.Must(t, err)
+			removePods()
+			threads, _ := filepath.Glob("/proc/self/task/*/ns/net")
+			for _, thread := range threads {
+				if in, err := os.Readlink(thread); err == nil && in != own {
+					t.Fatalf("%s is %s, not %s", thread, in, own)
+				}
+			}
+		}
+	})
+}
+
 // In a pod the kernel would send router solicitations, which nobody was told of.
 func TestPodsAreSilent(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {

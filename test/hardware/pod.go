@@ -32,20 +32,30 @@ const namespaces = "/run/netns/"
 func newPod(name string) (path string, err error) {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine, since it is in the new namespace
-		handle, err := netns.NewNamed(podPrefix + name)
+		runtime.LockOSThread()
+		here, err := netns.Get()
 		if err == nil {
-			err = handle.Close()
-		}
-		if err == nil { // otherwise the thread may be in the host's
-			err = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
-		}
-		if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
-			err = nil
+			err = enterNew(podPrefix + name)
+			if netns.Set(here) == nil { // otherwise the thread ends, unless it is the main thread
+				runtime.UnlockOSThread()
+			}
+			err = errors.Join(err, here.Close())
 		}
 		done <- err
 	}()
 	return namespaces + podPrefix + name, <-done
+}
+
+func enterNew(name string) error {
+	handle, err := netns.NewNamed(name)
+	if err != nil {
+		return err
+	}
+	err = os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+	if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+		err = nil
+	}
+	return errors.Join(err, handle.Close())
 }
 
 // removePods removes all network namespaces of this program. The kernel then moves NICs in them back.
