@@ -19,25 +19,6 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// node is a node with the runtime's own NRI server.
-type node struct {
-	*dratest.Rig
-	runtime containerRuntime
-}
-
-// newNode starts a driver whose plugins have no processes. set changes its options first.
-func newNode(b *testing.B, set func(*dratest.Rig)) *node {
-	b.Helper()
-	r := benchRig(b)
-	r.UsePlugins()
-	set(r)
-	r.Options.Hold = 0 // the default
-	n := &node{r, serve(r)}
-	connect(r, socket(r))
-	adaptation.SetPluginRequestTimeout(2 * time.Second) // the default of containerd and CRI-O
-	return n
-}
-
 // BenchmarkAThousandAttachments measures requests that wait for nothing, on a node with 1,000 attached VFs, while another pod
 // comes and goes and the driver looks at all attachments again and again.
 func BenchmarkAThousandAttachments(b *testing.B) {
