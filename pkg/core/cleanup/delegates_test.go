@@ -77,7 +77,7 @@ func TestCostOfDelIsThatOfAnEmptyNode(t *testing.T) {
 		reads = append(reads, readCalls(t)-before)
 	}
 	for _, other := range reads[1:] {
-		if other > reads[0]+3 {
+		if other > 2*reads[0] {
 			t.Errorf("with 0, 10 and 100 other attachments DEL makes %v calls of read", reads)
 		}
 	}
@@ -97,12 +97,13 @@ func TestCostOfGCGrowsWithTheNumberOfStaleAttachments(t *testing.T) {
 		reads = append(reads, readCalls(t)-before)
 		difftest.Same(t, "collected", g, cleanup.Garbage{Collected: stale})
 	}
-	if reads[1] > 4*reads[0]+3 {
+	if reads[1] > 5*reads[0] { // with all entries read for each of them, it was more than 6 times
 		t.Errorf("GC of 8 and 32 attachments makes %v calls of read", reads)
 	}
 }
 
-// readCalls returns the number of read system calls of this process.
+// readCalls returns the number of read system calls of this process. The runtime makes some of them, and pipes of delegates
+// take a varying number.
 func readCalls(t *testing.T) int {
 	t.Helper()
 	m := regexp.MustCompile(`syscr: (\d+)`).FindStringSubmatch(difftest.Read(t, "/proc/self/io"))
