@@ -147,8 +147,8 @@ func makeDir(path string) error {
 	return err
 }
 
-// RemoveFile removes the device-info file at path, or a symbolic link there. A missing file is not an error, because DEL
-// may be repeated. A directory stays, which is one.
+// RemoveFile removes the device-info file at path, or a symbolic link there. A missing file and an empty path are not errors,
+// because DEL may be repeated, and ADD may have got no path. A directory stays, which is one.
 func RemoveFile(path string) error {
 	stat, err := os.Lstat(path)
 	if err == nil && stat.IsDir() {

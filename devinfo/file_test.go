@@ -110,6 +110,7 @@ func TestWriteFileReplacesALink(t *testing.T) {
 	must(t, devinfo.RemoveFile(filepath.Join(dir, "net1")))
 	must(t, devinfo.RemoveFile(filepath.Join(dir, "net1")))
 	must(t, devinfo.RemoveFile(filepath.Join(dir, "none/net1")))
+	must(t, devinfo.RemoveFile("")) // of a DEL without a path
 	if names := listed(t, dir); len(names) != 0 {
 		t.Errorf("left: %q", names)
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -52,9 +53,9 @@ func add(args *skel.CmdArgs) error {
 	}
 	// Here a plugin makes its port at the switch, and configures the interface.
 	if path := n.RuntimeConfig.DeviceInfoFile; path != "" {
-		existing, err := devinfo.ReadFile(path) // nil if the device plugin wrote none
+		existing, err := devinfo.ReadFile(path) // Multus's copy of the device plugin's file, or nil with an error
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			fmt.Fprintln(os.Stderr, "replacing the device-info file:", err) // another program's mistake need not fail the pod
 		}
 		own := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client", Path: n.Socket}}
 		if err := devinfo.WriteFile(path, devinfo.Merge(existing, nil, own)); err != nil {
@@ -81,11 +82,10 @@ func check(args *skel.CmdArgs) error {
 }
 
 // Del frees the port at the switch too. It succeeds if nothing is left, and reads only what it needs, so that a network that
-// ADD refuses can be deleted.
+// ADD refuses can be deleted. Multus passes the path of ADD, and removes the file after DEL too; other runtimes may not.
 func del(args *skel.CmdArgs) error {
 	var r runtime
-	err := parse(args.StdinData, &r)
-	if err != nil || r.RuntimeConfig.DeviceInfoFile == "" { // older Multus passes no path: record that of ADD
+	if err := parse(args.StdinData, &r); err != nil {
 		return err
 	}
 	return devinfo.RemoveFile(r.RuntimeConfig.DeviceInfoFile)

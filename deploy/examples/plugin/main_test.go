@@ -17,6 +17,9 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "net1")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil { // an invalid file
+		log.Fatal(err)
+	}
 	args := &skel.CmdArgs{IfName: "net1", Netns: "/proc/1/ns/net", StdinData: fmt.Appendf(nil,
 		`{"cniVersion": "1.1.0", "name": "fast", "type": "plugin", "socket": "/run/fast.sock", "runtimeConfig": {"CNIDeviceInfoFile": %q}}`, path)}
 
