@@ -142,7 +142,7 @@ func (u *uses) onTop(t *target) (string, error) {
 // open looks for processes that have a device node of the function open.
 func (u *uses) open(t *target) (string, error) {
 	sys := u.node.sys
-	texts, err := sys.NodeNumbers(*t.Function)
+	texts, err := sys.NodeNumbers("pci", t.PCI)
 	for _, class := range []string{"infiniband_mad/*", "uio/*", "vdpa*/vhost-vdpa-*", "*/vhost-vdpa-*"} {
 		paths, _ := fs.Glob(sys.Files(), "bus/pci/devices/"+t.PCI+"/"+class+"/dev")
 		for _, path := range paths {

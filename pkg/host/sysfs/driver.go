@@ -96,33 +96,40 @@ func (f *FS) VFIO(fn Function) (v VFIO, ok bool, err error) {
 		return VFIO{}, false, nil
 	}
 	d := f.in(fn.dir)
+	v = d.vfio()
+	return v, d.err == nil, d.err
+}
+
+func (d *dir) vfio() (v VFIO) {
 	if v.Group = d.link("iommu_group"); v.Group != "" && d.text("iommu_group/name") == noIOMMU {
 		v.Group = "noiommu-" + v.Group
 	}
 	for _, name := range d.nodes("vfio-dev") {
 		v.Device = name
 	}
-	return v, d.err == nil, d.err
+	return v
 }
 
-// NodeNumbers returns the numbers, "10:59", of the device nodes through which a process can have a function open: those
-// of VFIO and the verbs of RDMA.
-func (f *FS) NodeNumbers(fn Function) (numbers []string, err error) {
-	d := f.in(fn.dir)
+// NodeNumbers returns the numbers, "10:59", of the device nodes through which a process can have a device open: those of
+// VFIO, the verbs of RDMA, and vhost-vdpa, which is a child of the vDPA device itself.
+func (f *FS) NodeNumbers(bus, device string) (numbers []string, err error) {
+	d := f.device(bus, device)
+	if d.gone {
+		return nil, d.err
+	}
 	add := func(d *dir, name string) {
 		if text := d.text(name); text != "" {
 			numbers = append(numbers, text)
 		}
 	}
-	for _, class := range []string{"vfio-dev", "infiniband_verbs"} {
+	for _, class := range []string{"vfio-dev", "infiniband_verbs", ""} {
 		for _, name := range d.nodes(class) {
 			add(d, path.Join(class, name, "dev"))
 		}
 	}
-	v, ok, err := f.VFIO(fn)
-	if group := f.in("class/vfio"); ok && v.Group != "" {
-		add(group, path.Join(v.Group, "dev"))
-		err = cmp.Or(err, group.err)
+	groups := f.in("class/vfio")
+	if group := d.vfio().Group; group != "" && OnVFIO(d.link("driver")) {
+		add(groups, path.Join(group, "dev"))
 	}
-	return numbers, cmp.Or(err, d.err)
+	return numbers, cmp.Or(d.err, groups.err)
 }

@@ -246,7 +246,7 @@ func TestRDMALeavesOutDevicesWithoutVerbs(t *testing.T) {
 	}
 }
 
-func TestNodeNumbersAreThoseOfVFIOAndVerbs(t *testing.T) {
+func TestNodeNumbersAreThoseOfVFIOVerbsAndVhost(t *testing.T) {
 	const host = `made up
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/vfio-pci --
@@ -263,10 +263,18 @@ func TestNodeNumbersAreThoseOfVFIOAndVerbs(t *testing.T) {
 -- sys/bus/pci/devices/0000:01:00.2 -> ../../../devices/pci0000:00/0000:01:00.2 --
 -- sys/devices/pci0000:00/0000:01:00.2/driver -> ../../../bus/pci/drivers/vfio-pci --
 -- sys/devices/pci0000:00/0000:01:00.2/vfio-dev/vfio1/ --
+-- sys/bus/auxiliary/devices/mlx5_core.sf.4 -> ../../../devices/pci0000:00/0000:01:00.1/mlx5_core.sf.4 --
+-- sys/devices/pci0000:00/0000:01:00.1/mlx5_core.sf.4/infiniband_verbs/uverbs4/dev --
+231:196
+-- sys/bus/vdpa/devices/vdpa0 -> ../../../devices/pci0000:00/0000:01:00.1/vdpa0 --
+-- sys/devices/pci0000:00/0000:01:00.1/vdpa0/vhost-vdpa-0/dev --
+510:0
 `
 	each(t, host, func(t *testing.T, sys *sysfs.FS) {
-		for name, want := range map[string][]string{"0000:01:00.0": {"511:0", "243:7"}, "0000:01:00.1": {"231:192"}, "0000:01:00.2": nil} {
-			got, err := sys.NodeNumbers(function(t, sys, name))
+		for name, want := range map[string][]string{"pci 0000:01:00.0": {"511:0", "243:7"}, "pci 0000:01:00.1": {"231:192"}, "pci 0000:01:00.2": nil,
+			"auxiliary mlx5_core.sf.4": {"231:196"}, "vdpa vdpa0": {"510:0"}, "vdpa vdpa1": nil, "net eth0": nil} {
+			bus, device, _ := strings.Cut(name, " ")
+			got, err := sys.NodeNumbers(bus, device)
 			difftest.Must(t, err)
 			difftest.Same(t, name, got, want)
 		}

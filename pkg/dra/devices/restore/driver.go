@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/host/process"
 )
 
@@ -99,7 +98,7 @@ func (d *Devices) set(name, text string) error {
 // the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev; drivers/infiniband/core/uverbs_main.c,
 // ib_uverbs_remove_one): that it returns proves that nobody has.
 func (d *Devices) unbind(device, driver string) error {
-	numbers, unknown := d.numbers(device)
+	numbers, unknown := d.numbers("pci", device)
 	return d.step(device, func() error { return d.set("bus/pci/drivers/"+driver+"/unbind", device) }, func() string {
 		text := "its driver does not release it: a process still has it open"
 		holders, err := d.links.Holders(numbers)
@@ -119,17 +118,9 @@ func (d *Devices) probe(device string) error {
 	})
 }
 
-// numbers returns the numbers of the device nodes of a function.
-func (d *Devices) numbers(device string) (list []process.Number, err error) {
-	a, err := pci.Parse(device)
-	if err != nil {
-		return nil, err
-	}
-	fn, ok, err := d.sys.PCI(a)
-	if err != nil || !ok {
-		return nil, err
-	}
-	texts, err := d.sys.NodeNumbers(fn)
+// numbers returns the numbers of the device nodes of a device.
+func (d *Devices) numbers(bus, device string) (list []process.Number, err error) {
+	texts, err := d.sys.NodeNumbers(bus, device)
 	for _, text := range texts {
 		n, parseErr := process.Parse(text)
 		list, err = append(list, n), cmp.Or(err, parseErr)

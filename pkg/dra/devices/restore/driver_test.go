@@ -14,6 +14,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
@@ -76,16 +77,22 @@ func (busy) Holders(numbers []process.Number) (holders []process.Holder, err err
 
 // A device whose device nodes cannot be read may be open.
 func TestOpenDeviceIsNotRestoredAfterFailedRead(t *testing.T) {
-	k := kernel(t, t.TempDir(), "mlx5-legacy")
-	f := look(t, k.Host(), function("0000:3b:00.2", "ens1f0v0"))
-	capturetest.EachFailure(k.Sys().Files(), func(sys fs.FS, failed *string) {
-		_, err := restore.New(sysfs.New(sys), k.Write, busy{k}).Restore(f)
-		if *failed == "" {
-			difftest.Says(t, err, "has its device node open")
-		} else if err == nil {
-			t.Errorf("%s fails, and the device counts as unused", *failed)
-		}
-	})
+	for host, device := range map[string]hostdev.Ref{
+		"mlx5-legacy":    function("0000:3b:00.2", "ens1f0v0"),
+		"mlx5-switchdev": {Kind: hostdev.SF, Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"},
+		"devinfo-try":    {Kind: hostdev.VDPA, VDPA: "vpvdpa0"},
+	} {
+		k := kernel(t, t.TempDir(), host)
+		f := look(t, k.Host(), device)
+		capturetest.EachFailure(k.Sys().Files(), func(sys fs.FS, failed *string) {
+			_, err := restore.New(sysfs.New(sys), k.Write, busy{k}).Restore(f)
+			if *failed == "" {
+				difftest.Says(t, err, "has its device node open")
+			} else if err == nil {
+				t.Errorf("%s: %s fails, and the device counts as unused", host, *failed)
+			}
+		})
+	}
 }
 
 // VFIO releases a function when no process has it open. The kernel waits for that, but the driver must not. During

@@ -59,10 +59,7 @@ func (d *Devices) references(now present, bound bool, tried map[string]error) (l
 			return nil, err
 		}
 	}
-	if now.Bus != "pci" {
-		return list, nil
-	}
-	numbers, unknown := d.numbers(now.Device)
+	numbers, unknown := d.numbers(now.Bus, now.Device)
 	holders, err := d.links.Holders(numbers)
 	holders = slices.DeleteFunc(holders, func(h process.Holder) bool { return !h.Pod })
 	if len(holders) > 0 {
