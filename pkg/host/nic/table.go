@@ -4,7 +4,7 @@ package nic
 const (
 	severalPorts = "several ports"
 	exclusive    = "exclusive RDMA mode"
-	bifurcated   = "DPDK without vfio"
+	bifurcated   = "DPDK: mlx5_core, never vfio-pci"
 	noPF         = "no PF"
 	noInterface  = "no interface"
 	apart        = "interface on another function"
