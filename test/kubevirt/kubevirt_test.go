@@ -109,17 +109,28 @@ func TestExampleHasInterfaceThatVirtControllerRequests(t *testing.T) {
 	}
 }
 
+// vm returns the VM at the end of an example.
+func vm(t *testing.T, name string) (m v1.VirtualMachine) {
+	t.Helper()
+	documents := strings.Split(string(read(t, "../../deploy/examples/kubevirt/"+name+".yaml")), "\n---\n")
+	must(t, yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &m))
+	return m
+}
+
 // The patch registers a binding plugin, and the example uses it in a VM.
 func TestObjectsOfExampleHaveTypesOfKubeVirt(t *testing.T) {
-	_, second, _ := strings.Cut(string(read(t, "../../deploy/examples/kubevirt/vdpa.yaml")), "\n---\n")
 	var kv v1.KubeVirt
-	var vm v1.VirtualMachine
 	must(t, yaml.UnmarshalStrict(read(t, "../../deploy/examples/kubevirt/vdpa-binding.yaml"), &kv))
-	must(t, yaml.UnmarshalStrict([]byte(second), &vm))
-	spec := vm.Spec.Template.Spec
+	spec := vm(t, "vdpa").Spec.Template.Spec
 	if i := spec.Domain.Devices.Interfaces[0]; i.Name != spec.Networks[0].Name || i.Binding == nil {
 		t.Errorf("the VM has the interface %+v", i)
 	} else if plugin := kv.Spec.Configuration.NetworkConfiguration.Binding[i.Binding.Name]; plugin.DownwardAPI != v1.DeviceInfo {
 		t.Errorf("the binding plugin %s is %+v", i.Binding.Name, plugin)
+	}
+	for name, network := range map[string]string{"vf-operator": "vm-vf", "vf-claim": "vm-claim"} {
+		spec := vm(t, name).Spec.Template.Spec
+		if i := spec.Domain.Devices.Interfaces[0]; i.Name != spec.Networks[0].Name || i.SRIOV == nil || spec.Networks[0].Multus.NetworkName != network {
+			t.Errorf("%s: the VM has the interface %+v of %+v", name, i, spec.Networks)
+		}
 	}
 }
