@@ -3,6 +3,7 @@ package deploy
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	v2 "helm.sh/helm/v4/pkg/chart/v2"
@@ -20,6 +22,12 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	v2util "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/engine"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/kube/fake"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage"
+	memory "helm.sh/helm/v4/pkg/storage/driver"
+	"helm.sh/helm/v4/pkg/strvals"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
@@ -431,6 +439,63 @@ func TestDocumentedKustomizationAndValuesCanBeApplied(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no values")
+	}
+}
+
+// Each upgrade in the pages keeps what was set before, such as OpenShift's values, and takes the new chart's defaults. A
+// rollback restores the manifests. Helm runs without a cluster.
+func TestDocumentedUpgradesKeepValues(t *testing.T) {
+	const before = "image.registry=r,image.tag=v0.1.0,openshift=true,cniBinDir=/var/lib/cni/bin,dra.enabled=true"
+	values := func(text string) map[string]any {
+		parsed, err := strvals.Parse(text)
+		difftest.Must(t, err)
+		return parsed
+	}
+	load := func(kubelet string) *v2.Chart {
+		c, err := loader.Load(chart)
+		difftest.Must(t, err)
+		c.Values["kubeletRootDir"] = kubelet
+		return c
+	}
+	text := strings.ReplaceAll(strings.Join(difftest.Blocks(t, docs, "sh"), ""), "\\\n", "")
+	upgrades := regexp.MustCompile(`helm upgrade devinfo deploy/charts/devinfo ([^#\n]+)`).FindAllStringSubmatch(text, -1)
+	kubernetes := common.DefaultCapabilities.Copy()
+	kubernetes.KubeVersion = common.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
+	for _, found := range upgrades {
+		cluster := &action.Configuration{
+			Releases: storage.Init(memory.NewMemory()), Capabilities: kubernetes,
+			KubeClient: &fake.PrintingKubeClient{Out: io.Discard},
+		}
+		manifests := func() string {
+			last, err := cluster.Releases.Last("devinfo")
+			difftest.Must(t, err)
+			return last.(*release.Release).Manifest
+		}
+		var set []string
+		for _, flag := range regexp.MustCompile(`--set (\S+)`).FindAllStringSubmatch(found[1], -1) {
+			set = append(set, flag[1])
+		}
+		install, upgrade, rollback := action.NewInstall(cluster), action.NewUpgrade(cluster), action.NewRollback(cluster)
+		install.ReleaseName, install.Namespace, install.WaitStrategy = "devinfo", "devinfo", kube.HookOnlyStrategy
+		upgrade.WaitStrategy, rollback.WaitStrategy = kube.HookOnlyStrategy, kube.HookOnlyStrategy
+		upgrade.ReuseValues = strings.Contains(found[1], "--reuse-values")
+		upgrade.ResetThenReuseValues = strings.Contains(found[1], "--reset-then-reuse-values")
+		_, err := install.Run(load("/old"), values(before))
+		difftest.Must(t, err)
+		first, got := manifests(), objects{}
+		_, err = upgrade.Run("devinfo", load("/new"), values(strings.Join(set, ",")))
+		difftest.Must(t, err)
+		got.add(t, manifests())
+		all, err := yaml.Marshal(values(strings.Join(append([]string{before, "kubeletRootDir=/new"}, set...), ",")))
+		difftest.Must(t, err)
+		want := template(t, "devinfo", string(all))
+		delete(want, "Pod devinfo-test") // a hook
+		difftest.Same(t, "objects after helm upgrade "+found[1], got, want)
+		difftest.Must(t, rollback.Run("devinfo"))
+		difftest.Same(t, "manifests after the rollback", manifests(), first)
+	}
+	if len(upgrades) < 5 {
+		t.Errorf("%d upgrades", len(upgrades))
 	}
 }
 
