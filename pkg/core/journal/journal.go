@@ -24,7 +24,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -301,17 +300,13 @@ func (j *Journal) Forget(e *Entry) error {
 	return j.entries.Remove(name)
 }
 
-// All returns the keys of all entries, sorted by network, or of those of a container. The names of most other entries cost
-// it only a comparison then.
+// All returns the keys of all entries, or of those of a container, sorted by network.
 func (j *Journal) All(container ...string) (keys []Key, err error) {
 	if err := j.owner.readable(j.Show); err != nil {
 		return nil, err
 	}
-	entries, err := j.entries.Entries()
+	entries, err := j.entries.Entries(container...)
 	for _, e := range entries { // of any file type, because Get returns an error for irregular files
-		if container != nil && !strings.Contains(e.Name(), container[0]) {
-			continue
-		}
 		if k, ok := parseKey(e.Name()); ok && (container == nil || k.ContainerID == container[0]) {
 			keys = append(keys, k)
 		}

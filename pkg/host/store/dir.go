@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -102,23 +103,33 @@ func (d *Dir) inside(f func() error) error {
 	return err
 }
 
-// Entries returns the directory entries whose names do not begin with a dot, sorted. A missing directory has none.
-func (d *Dir) Entries() ([]fs.DirEntry, error) {
+// Entries returns the directory entries whose names contain all the given parts and do not begin with a dot, sorted. A
+// missing directory has none.
+func (d *Dir) Entries(parts ...string) ([]fs.DirEntry, error) {
 	entries, err := d.all()
-	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return e.Name()[0] == '.' }), err
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		return e.Name()[0] == '.' || slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(e.Name(), part) })
+	})
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, err
 }
 
-func (d *Dir) all() ([]fs.DirEntry, error) {
+// all returns all directory entries, in no order.
+func (d *Dir) all() (entries []fs.DirEntry, err error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(d.path)
+	dir, err := os.OpenFile(d.path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NONBLOCK, 0)
+	if err == nil {
+		defer dir.Close()
+		entries, err = dir.ReadDir(-1)
+	}
 	return entries, d.wrap("", "list", UnlessGone(err))
 }
 
 // Names returns the names of the regular files among the [Dir.Entries].
-func (d *Dir) Names() (names []string, err error) {
-	entries, err := d.Entries()
+func (d *Dir) Names(parts ...string) (names []string, err error) {
+	entries, err := d.Entries(parts...)
 	for _, e := range entries {
 		if e.Type().IsRegular() {
 			names = append(names, e.Name())
