@@ -126,7 +126,9 @@ type Plugin struct {
 
 	hangs atomic.Bool // no decision has ended since one was given up
 
-	staging sync.Mutex // held from reading the journal until the copies are written
+	staging  sync.Mutex       // held from reading entries until the copies are written
+	stagings atomic.Int64     // so far
+	staged   map[string]int64 // number of the last staging of each sandbox
 
 	mu    sync.Mutex
 	ended map[string]bool // removed sandboxes whose directories refresh has not handled yet
@@ -145,7 +147,7 @@ func New(c Config) *Plugin {
 	}
 	return &Plugin{
 		Config: c, waiting: nri.NewBudget(hold, holdShare, hold/2, func(took time.Duration) { c.Metrics.Waited(took) }), stage: stage{root: filepath.Clean(c.StageDir), label: c.Label},
-		ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
+		staged: map[string]int64{}, ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
 	}
 }
 

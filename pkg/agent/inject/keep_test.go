@@ -70,6 +70,37 @@ func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
 	difftest.Same(t, r.logged(), strings.Count(r.logged(), "may be outdated"), 1)
 }
 
+// A refresh has listed the files of all sandboxes when a decision finds and stages another one.
+func TestRefreshKeepsWhatDecisionHasStagedMeanwhile(t *testing.T) {
+	r := newRig(t)
+	r.options.Interval = time.Hour
+	kernel := hung{r.options.Finder.Interfaces, make(chan struct{}), make(chan struct{})}
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	r.make(r.opened(), pod(), container())
+	for n := range 20 { // refreshed before it
+		p := pod()
+		p.Id = fmt.Sprint(10 + n)
+		r.attach("macvlan-net", p.Id, "net2", "")
+		r.make(r.opened(), p, container())
+	}
+	r.options.Finder.Interfaces = kernel
+	a := r.agent()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- a.Run(ctx) }()
+	<-kernel.asked // by the refresh, for the first sandbox
+	r.attach("macvlan-net", sandbox, "net2", "")
+	decided := make(chan struct{})
+	go func() { defer close(decided); r.make(a, pod(), container()) }()
+	time.Sleep(20 * time.Millisecond) // so that the decision is before the refresh of its sandbox
+	close(kernel.answer)
+	<-decided
+	r.eventually("refreshed", func() bool { return r.looks.Load() > 0 })
+	difftest.Contains(t, r.staged(sandbox)["network-info.json"], `"net2"`)
+	cancel()
+	difftest.Must(t, <-ended)
+}
+
 func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	r := newRig(t)
 	r.options.Interval = time.Hour // longer than the test takes

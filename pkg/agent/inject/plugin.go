@@ -168,10 +168,11 @@ const (
 // as it has found an attachment. A pod without any does not wait until the files of others are staged.
 func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *atomic.Bool) verdict {
 	settings, err := p.Node()
-	some := false
+	var l listing
 	if err == nil {
-		some, err = p.hasAttachments(settings, sandbox.GetId())
+		l, err = p.list(settings, attached, sandbox.GetId())
 	}
+	some := len(l.keys) > 0 || len(l.names) > 0
 	switch {
 	case err != nil:
 		return lacking(Failed, err, hasNetworks(sandbox))
@@ -181,7 +182,7 @@ func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *ato
 	attached.Store(some)
 	netns := netnsOf(sandbox)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
-	nics, staged, err := p.prepare(settings, sandbox.GetId(), netns, points)
+	nics, staged, err := p.prepare(settings, l, sandbox.GetId(), netns, points)
 	if err != nil {
 		return lacking(Failed, err, hasNetworks(sandbox))
 	}
@@ -233,15 +234,25 @@ func (p *Plugin) judge(pod *api.PodSandbox, nics []nic, staged error) verdict {
 }
 
 // prepare reads the attachments of a sandbox. If the plugin injects one of them, or did before, prepare also stages
-// their files, and staged is the error of that. It holds p.staging, so that older files cannot replace newer ones.
-func (p *Plugin) prepare(settings config.Node, id, netns string, points []string) (nics []nic, staged, err error) {
+// their files, and staged is the error of that. It holds p.staging, and lists the files again if the sandbox was staged
+// since they were listed, so that older files cannot replace newer ones.
+func (p *Plugin) prepare(settings config.Node, l listing, id, netns string, points []string) (nics []nic, staged, err error) {
 	p.staging.Lock()
 	defer p.staging.Unlock()
-	if nics, err = p.attachments(settings, id, netns); err != nil || !injectable(nics) && !p.stage.has(id) {
+	if p.staged[id] > l.after {
+		l, err = p.list(settings, new(atomic.Bool), id)
+	}
+	if err == nil {
+		nics, err = p.attachments(l, id, netns)
+	}
+	if err != nil || !injectable(nics) && !p.stage.has(id) {
 		return nics, nil, err
 	}
 	p.stage.recall(id, nics)
-	return nics, p.stage.put(id, netns, files(nics), points), nil
+	if staged = p.stage.put(id, netns, files(nics), points); staged == nil || p.stage.has(id) {
+		p.staged[id] = p.stagings.Add(1)
+	}
+	return nics, staged, nil
 }
 
 // lacking returns the verdict for a container whose device information is missing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"devinfo-cni.io/pkg/core/config"
@@ -51,13 +52,20 @@ func (p *Plugin) refresh(seen state) state {
 	ended := p.ended
 	p.ended = map[string]bool{}
 	p.mu.Unlock()
+	var l listing
+	if changed {
+		l, err = p.list(settings, new(atomic.Bool))
+		if p.warn("attachments", err); err != nil {
+			now.at, changed = time.Time{}, false
+		}
+	}
 	ids, err := p.stage.sandboxes()
 	p.warn(p.StageDir, err)
 	left := 0
 	for _, id := range ids {
 		gone, err := p.removeEnded(id, ended[id])
 		if err == nil && !gone && changed {
-			err = p.restage(settings, id)
+			err = p.restage(settings, l, id)
 		}
 		if p.warn(id, err); err != nil {
 			now.at = time.Time{}
@@ -70,7 +78,7 @@ func (p *Plugin) refresh(seen state) state {
 	return now
 }
 
-// warn logs an error once, until it changes or ends. Its source is a sandbox, a directory or the settings.
+// warn logs an error once, until it changes or ends. Its source is a sandbox, a directory, the settings or the attachments.
 func (p *Plugin) warn(of string, err error) {
 	if err == nil {
 		delete(p.warned, of)
@@ -120,6 +128,7 @@ func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
 	if !gone {
 		return false, nil
 	}
+	delete(p.staged, id)
 	return true, os.RemoveAll(filepath.Join(p.stage.root, id))
 }
 
@@ -131,7 +140,10 @@ func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
 	errs := []error{store.UnlessGone(err)}
 	for _, id := range ids {
 		found := map[string]nic{}
-		err := p.named(node, id, found)
+		l, err := p.list(node, new(atomic.Bool), id)
+		if err == nil {
+			err = l.named(id, found)
+		}
 		_, left := p.removeEnded(id, free && err == nil && len(found) == 0)
 		errs = append(errs, err, left)
 	}
@@ -140,12 +152,12 @@ func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
 
 // restage updates the directory of a sandbox. It returns an error if a device-info file is missing, because ADD
 // may be about to write the file. The next refresh then retries.
-func (p *Plugin) restage(settings config.Node, id string) error {
+func (p *Plugin) restage(settings config.Node, l listing, id string) error {
 	netns, err := p.stage.netns(id)
 	if err != nil {
 		return err
 	}
-	nics, staged, err := p.prepare(settings, id, netns, nil)
+	nics, staged, err := p.prepare(settings, l, id, netns, nil)
 	errs := []error{err, staged}
 	for _, n := range nics {
 		errs = append(errs, n.gone)

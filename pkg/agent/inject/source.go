@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
@@ -22,14 +23,34 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
+// listing is the names of journal entries and device-info files.
+type listing struct {
+	journal *journal.Journal
+	keys    []journal.Key
+	infos   *store.Dir
+	names   []string
+	after   int64 // stagings before it began
+}
+
+// list lists the files whose names contain the ID of a sandbox, or those of all sandboxes. It sets found as soon as it has
+// found an entry.
+func (p *Plugin) list(node config.Node, found *atomic.Bool, id ...string) (l listing, err error) {
+	l = listing{journal: journal.Open(node.StateDir, p.BootID), infos: store.Open(node.DeviceInfoDir), after: p.stagings.Load()}
+	if l.keys, err = l.journal.All(id...); err == nil {
+		found.Store(len(l.keys) > 0)
+		l.names, err = l.infos.Names(id...)
+	}
+	return l, err
+}
+
 // attachments returns the attachments of a sandbox whose ADD has finished, sorted by interface, net2 before net10,
 // from the journal and from the device-info files that other programs, such as Multus, have written.
-func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) {
+func (p *Plugin) attachments(l listing, id, netns string) ([]nic, error) {
 	found := map[string]nic{}
-	if err := p.journaled(node, id, found); err != nil {
+	if err := p.journaled(l, id, found); err != nil {
 		return nil, err
 	}
-	if err := p.named(node, id, found); err != nil {
+	if err := l.named(id, found); err != nil {
 		return nil, err
 	}
 	var list []nic
@@ -53,29 +74,14 @@ func (p *Plugin) attachments(node config.Node, id, netns string) ([]nic, error) 
 	return list, nil
 }
 
-// hasAttachments reports whether attachments may find any, by the names of files.
-func (p *Plugin) hasAttachments(node config.Node, id string) (bool, error) {
-	keys, err := journal.Open(node.StateDir, p.BootID).All(id)
-	if err != nil || len(keys) > 0 {
-		return true, err
-	}
-	names, err := store.Open(node.DeviceInfoDir).Names()
-	return slices.ContainsFunc(names, func(name string) bool {
-		_, _, ok := attachment.ParseFileName(name, id)
-		return ok
-	}), err
-}
-
 // journaled adds the container's attachments in the journal to found. If an interface has several entries, it
 // prefers a complete one with a device-info file.
-func (p *Plugin) journaled(node config.Node, id string, found map[string]nic) error {
-	j := journal.Open(node.StateDir, p.BootID)
-	keys, err := j.All(id)
-	if err != nil {
-		return err
-	}
-	for _, k := range keys {
-		n, ok, err := p.entry(j, k)
+func (p *Plugin) journaled(l listing, id string, found map[string]nic) error {
+	for _, k := range l.keys {
+		if k.ContainerID != id {
+			continue
+		}
+		n, ok, err := p.entry(l.journal, k)
 		if err != nil {
 			return err
 		}
@@ -111,7 +117,7 @@ func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	n.why, n.deviceIDs = e.Reason, e.Requested.DeviceIDs
 	n.MAC, n.MTU = fromResult(e)
 	if e.File != "" {
-		n.read(e.Dir, e.File, e.Wrote)
+		n.read(store.Open(e.Dir), e.File, e.Wrote)
 	}
 	return n, true, nil
 }
@@ -131,22 +137,17 @@ func fromResult(e *journal.Entry) (mac string, mtu int) {
 
 // named adds the device-info files that are named after the container to found, except files that the
 // journal assigns to other containers.
-func (p *Plugin) named(node config.Node, id string, found map[string]nic) error {
-	names, err := store.Open(node.DeviceInfoDir).Names()
-	if err != nil {
-		return err
-	}
-	j := journal.Open(node.StateDir, p.BootID)
-	for _, name := range names {
+func (l listing) named(id string, found map[string]nic) error {
+	for _, name := range l.names {
 		network, ifName, ok := attachment.ParseFileName(name, id)
 		if !ok {
 			continue
 		}
 		n, there := found[ifName]
-		if n.byClaim || n.adding {
+		if n.byClaim || n.adding || n.DeviceInfo != nil || n.gone != nil {
 			continue
 		}
-		if owner, err := j.Owner(journal.OfFile, name); err != nil {
+		if owner, err := l.journal.Owner(journal.OfFile, name); err != nil {
 			return err
 		} else if owner != nil && owner.ContainerID != id {
 			continue
@@ -154,10 +155,8 @@ func (p *Plugin) named(node config.Node, id string, found map[string]nic) error 
 		if !there {
 			n.Network, n.Interface = network, ifName
 		}
-		if n.DeviceInfo == nil && n.gone == nil {
-			n.read(node.DeviceInfoDir, name, false)
-		}
-		if there || n.DeviceInfo != nil || n.gone != nil { // the file may have been removed after Names listed it
+		n.read(l.infos, name, false)
+		if there || n.DeviceInfo != nil || n.gone != nil { // the file may have been removed after it was listed
 			found[ifName] = n
 		}
 	}
@@ -165,8 +164,7 @@ func (p *Plugin) named(node config.Node, id string, found map[string]nic) error 
 }
 
 // read sets DeviceInfo, info and gone from the device-info file, which may be missing unless must is true.
-func (n *nic) read(dir, name string, must bool) {
-	d := store.Open(dir)
+func (n *nic) read(d *store.Dir, name string, must bool) {
 	text, err := d.Read(name)
 	if errors.Is(err, fs.ErrNotExist) && !must {
 		return
