@@ -70,6 +70,25 @@ func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
 	difftest.Same(t, r.logged(), strings.Count(r.logged(), "may be outdated"), 1)
 }
 
+// The clock of the directory's modification times may stand still, or be ahead of the agent's.
+func TestChangeWithoutAnotherTimeIsNoticed(t *testing.T) {
+	r := newRig(t)
+	nri := r.running()
+	r.attach("sriov-net", sandbox, "net1", vfInfo)
+	nri.make(pod(), container())
+	still := time.Now().Add(time.Hour)
+	attach := func(ifName string) {
+		r.attach("macvlan-net", sandbox, ifName, "")
+		difftest.Must(t, os.Chtimes(r.node.StateDir+"/attachments", still, still))
+		looks := r.looks.Load()
+		r.eventually("refreshed", func() bool { return r.looks.Load() > looks+1 })
+		difftest.Contains(t, r.staged(sandbox)["network-info.json"], `"`+ifName+`"`)
+	}
+	attach("net2")
+	attach("net3")
+	attach("net4")
+}
+
 // A refresh has listed the files of all sandboxes when a decision finds and stages another one.
 func TestRefreshKeepsWhatDecisionHasStagedMeanwhile(t *testing.T) {
 	r := newRig(t)

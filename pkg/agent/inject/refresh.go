@@ -18,6 +18,9 @@ import (
 // modification time of its directory, so only a complete refresh notices it.
 const everything = time.Minute
 
+// tick is longer than the clock of modification times stands still (jiffies, at most 10 ms).
+const tick = 20 * time.Millisecond
+
 // keep refreshes the staged copies until ctx ends.
 func (p *Plugin) keep(ctx context.Context) {
 	var seen state
@@ -104,7 +107,9 @@ func (p *Plugin) look(settings config.Node, seen state) (state, bool) {
 	if now == seen && !seen.at.IsZero() && time.Since(seen.at) < everything {
 		return seen, false
 	}
-	now.at = time.Now()
+	if now.at = time.Now(); now.at.Sub(now.journal) < tick || now.at.Sub(now.files) < tick {
+		now.at = time.Time{} // the next change may get the same time
+	}
 	return now, true
 }
 
