@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -9,11 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
@@ -126,6 +129,26 @@ func TestCaptureReplacesNode(t *testing.T) {
 	difftest.Must(t, os.Remove(o.captureFile))
 	_, err = offered.Host()
 	difftest.Says(t, err, "--capture")
+}
+
+// devinfo-agent installs the settings while the driver runs.
+func TestAllowedDevicesAreReadForEachNetwork(t *testing.T) {
+	o := alone(t)
+	o.captureFile = filepath.Join(filepath.Dir(o.kubeconfig), "host.txtar")
+	difftest.Must(t, os.WriteFile(o.captureFile, capturetest.Text(t, "igb-sriov"), 0o600))
+	client, err := connect(o)
+	difftest.Must(t, err)
+	agent, err := newAgent(o, client, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	difftest.Must(t, err)
+	defer agent.Close()
+	onVFIO := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:01:10.6"}}
+	for _, allowed := range []string{"0000:03:00.0", "0000:01:10.6", "0000:03:00.0"} {
+		difftest.Must(t, os.WriteFile(o.nodeConfig, []byte(`{"allowedDevices": ["`+allowed+`"]}`), 0o600))
+		given, err := agent.Node.Grant(&state.Claim{}, &state.Attachment{}, onVFIO)
+		difftest.Must(t, err)
+		refused := strings.Contains(fmt.Sprint(given.Refusals), "allowedDevices does not contain it")
+		difftest.Same(t, "refused with allowedDevices "+allowed, refused, allowed != onVFIO.PCI.Address)
+	}
 }
 
 // A driver that cannot start records the error for devinfoctl, and the next one removes it.

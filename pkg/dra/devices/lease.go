@@ -94,6 +94,12 @@ func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.In
 		return grant.Grant{}, nil
 	}
 	g := *n.Granter
+	if n.Settings != nil {
+		var err error
+		if g.Settings, err = n.Settings(); err != nil {
+			return grant.Grant{}, err
+		}
+	}
 	g.Pod = identity(at)
 	if at.NodeDevice != nil && !at.NodeDevice.Shared() {
 		g.Claimed, g.DeviceIDs = leaseID(at), deviceIDs(at)

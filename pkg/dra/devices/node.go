@@ -22,6 +22,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
@@ -42,6 +43,8 @@ type Options struct {
 	Inventory *Inventory        // nil = the driver offers no devices of the node
 	Finder    *discovery.Finder // describes devices; nil = devices have no description
 	Granter   *grant.Granter    // chooses device nodes and mounts; nil = containers get none
+	// Settings returns the settings for Granter, which may change at any time; nil = its own.
+	Settings func() (config.Node, error)
 
 	// NUMANode is the form in which ResourceSlices and metadata have the NUMA node. A list needs the feature gate
 	// DRAListTypeAttributes of the API server and the scheduler.
