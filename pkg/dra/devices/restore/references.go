@@ -54,7 +54,7 @@ func (d *Devices) references(now present, bound bool, tried map[string]error) (l
 		case errors.Is(err, link.ErrNoInterface):
 			return nil, fmt.Errorf("%s, %s: %w", now.Device, now.IfName, ErrNotOnNode)
 		case len(left) > 0:
-			add(Stacked, receive(left), cmp.Or(err, errors.New("only a reset of the device removes it: set reset: always in its rule, or end the process that keeps its network namespace")))
+			add(Stacked, receive(left), cmp.Or(err, errors.New("end the process that keeps its network namespace; reset: always in the rule removes it after later pods only")))
 		case err != nil:
 			return nil, err
 		}
