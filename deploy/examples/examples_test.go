@@ -63,6 +63,9 @@ func each(t *testing.T, do func(*testing.T, example)) {
 func TestPodUsesNetworkAndItsResource(t *testing.T) {
 	each(t, func(t *testing.T, e example) {
 		if len(e.networks) == 0 {
+			for _, text := range []string{"- type: sriov # the driver adds deviceID\n                ipam:", "- name: blue # without it"} {
+				difftest.Contains(t, e.text, difftest.Block(t, "../../docs/dra", "yaml", text)) // the guide shows them
+			}
 			usesClaim(t, e)
 			return
 		}
@@ -88,13 +91,13 @@ func TestPodUsesNetworkAndItsResource(t *testing.T) {
 	})
 }
 
-// usesClaim checks a class, a template of claims of this class, and a pod whose container waits for its claim. The guide
-// shows them.
+func TestPodUsesClaimForDPDK(t *testing.T) {
+	usesClaim(t, read(t, "claims/dpdk.yaml"))
+}
+
+// usesClaim checks a class, a template of claims of this class, and a pod whose container waits for its claim.
 func usesClaim(t *testing.T, e example) {
 	t.Helper()
-	for _, text := range []string{"- type: sriov # the driver adds deviceID\n                ipam:", "- name: blue # without it"} {
-		difftest.Contains(t, e.text, difftest.Block(t, "../../docs/dra", "yaml", text))
-	}
 	var class resourceapi.DeviceClass
 	var template resourceapi.ResourceClaimTemplate
 	var pod corev1.Pod

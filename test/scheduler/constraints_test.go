@@ -259,7 +259,7 @@ func allocator(t *testing.T, state structured.AllocatedState, class classOf, pub
 
 func allocatorOf(t *testing.T, state structured.AllocatedState, class structured.DeviceClassLister, published []*resourceapi.ResourceSlice, cache *cel.Cache, lists bool) structured.Allocator {
 	t.Helper()
-	a, err := structured.NewAllocator(t.Context(), structured.Features{ConsumableCapacity: true, ListTypeAttributes: lists}, state, class, published, cache)
+	a, err := structured.NewAllocator(t.Context(), structured.Features{PrioritizedList: true, ConsumableCapacity: true, ListTypeAttributes: lists}, state, class, published, cache)
 	must(t, err)
 	return a
 }

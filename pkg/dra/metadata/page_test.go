@@ -5,47 +5,43 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
-	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
+	"k8s.io/dynamic-resource-allocation/api/metadata"
+	"k8s.io/dynamic-resource-allocation/devicemetadata"
 
 	"devinfo-cni.io/test/difftest"
 )
 
-// The examples of the reference read a file with a document for each version of the format.
+// The examples of the reference read the page's own file, and one with a document for each version of the format, whose
+// first device has no attributes.
 func TestExamplesOfPageReadFirstDocument(t *testing.T) {
-	page := difftest.Read(t, "../../../docs/dra/reference.md")
-	dir := t.TempDir()
-	text := difftest.Read(t, "../../../test/kubevirt/testdata/vf.json")
-	difftest.Must(t, os.WriteFile(filepath.Join(dir, "metadata.json"), []byte(text), 0o600))
-	for language, program := range map[string]string{"sh": "jq", "python": "python3"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Logf("the example with %s is not run: %v", program, err)
-			continue
+	const page = "../../../docs/dra/reference.md"
+	written := difftest.Read(t, "../../../test/kubevirt/testdata/vf.json")
+	bare := strings.Replace(written, `"devices": [`, `"devices": [{"driver": "d", "pool": "p", "name": "n"},`, 1)
+	for text, want := range map[string]string{difftest.Block(t, page, "json", "DeviceMetadata"): "0000:3b:00.2", written: "0000:03:00.5", bare: "0000:03:00.5"} {
+		for program, example := range map[string]string{
+			"sh": difftest.Block(t, page, "sh", "jq -n"), "python3": difftest.Block(t, page, "python", "import json"),
+		} {
+			if _, err := exec.LookPath(map[string]string{"sh": "jq", "python3": "python3"}[program]); err != nil {
+				t.Logf("the example with %s is not run: %v", program, err)
+				continue
+			}
+			cmd := exec.CommandContext(t.Context(), program, "-c", example)
+			cmd.Dir, cmd.Stderr = t.TempDir(), os.Stderr
+			difftest.Must(t, os.WriteFile(filepath.Join(cmd.Dir, "metadata.json"), []byte(text), 0o600))
+			out, err := cmd.Output()
+			difftest.Must(t, err)
+			difftest.Same(t, program, strings.Trim(strings.TrimPrefix(strings.TrimSpace(string(out)), "None\n"), `"`), want)
 		}
-		_, example, _ := strings.Cut(page, "```"+language+"\n"+map[string]string{"sh": "jq", "python": "import json"}[language])
-		example, _, found := strings.Cut(example, "```")
-		if !found {
-			t.Fatalf("the page has no example with %s", program)
-		}
-		cmd := exec.CommandContext(t.Context(), "sh", "-c", "jq"+example)
-		if language == "python" {
-			cmd = exec.CommandContext(t.Context(), program, "-c", "import json"+example)
-		}
-		cmd.Dir, cmd.Stderr = dir, os.Stderr
-		out, err := cmd.Output()
+		file := strings.NewReader(text)
+		var md metadata.DeviceMetadata
+		err := devicemetadata.DecodeMetadataFromStream(json.NewDecoder(file), &md)
 		difftest.Must(t, err)
-		difftest.Same(t, program, strings.Trim(strings.TrimSpace(string(out)), `"`), "0000:03:00.5")
+		devices := md.Requests[0].Devices
+		difftest.Equal(t, devices[len(devices)-1].Attributes["resource.kubernetes.io/pciBusID"].StringValue, &want)
 	}
-	const decode = "err := json.NewDecoder(file).Decode(&metadata)"
-	if !regexp.MustCompile(`(?s)` + "```go\n" + `var metadata v1beta1\.DeviceMetadata.*?\n` + regexp.QuoteMeta(decode)).MatchString(page) {
-		t.Error("the page has no example in Go")
-	}
-	file := strings.NewReader(text)
-	var metadata v1beta1.DeviceMetadata
-	err := json.NewDecoder(file).Decode(&metadata)
-	difftest.Must(t, err)
-	difftest.Equal(t, metadata.Requests[0].Devices[0].Attributes["resource.kubernetes.io/pciBusID"].StringValue, new("0000:03:00.5"))
+	difftest.Contains(t, difftest.Block(t, page, "go", "var md"), "var md metadata.DeviceMetadata ",
+		"\nerr := devicemetadata.DecodeMetadataFromStream(json.NewDecoder(file), &md)")
 }
