@@ -92,7 +92,7 @@ func TestPodUsesNetworkAndItsResource(t *testing.T) {
 }
 
 func TestPodUsesClaimForDPDK(t *testing.T) {
-	usesClaim(t, read(t, "claims/dpdk.yaml"))
+	usesClaim(t, read(t, "dpdk/claim.yaml"))
 }
 
 // usesClaim checks a class, a template of claims of this class, and a pod whose container waits for its claim.

@@ -32,6 +32,12 @@ func (s *space) applyPage(name string) {
 	s.applyInPlace(step(s.T, name), "[sleep, infinity]")
 }
 
+// applyFile applies a file of the repository.
+func (s *space) applyFile(path string) {
+	s.Helper()
+	s.applyInPlace(content(s.T, path), "[sleep, infinity]")
+}
+
 // applyInPlace applies objects with pod-view as the image. The end of the test deletes DeviceClasses.
 func (s *space) applyInPlace(text, command string) {
 	s.Helper()
@@ -52,7 +58,7 @@ func today(t *testing.T, _ *agent) {
 	devicePlugin(t, pool{blue, []string{"0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}, ""})
 	s := begin(t)
 	s.applyPage("class.yaml")
-	s.applyPage("before.yaml")
+	s.applyFile("test/e2e/testdata/before.yaml")
 	s.in("before", "net1", bluePrefix)
 	if claim := s.get("before").Status.ExtendedResourceClaimStatus; claim != nil {
 		t.Errorf("the pod has a claim: %+v", claim)
@@ -72,7 +78,7 @@ func byLimits(t *testing.T, _ *agent) {
 func byClaims(t *testing.T, _ *agent) {
 	s := begin(t)
 	s.applyPage("class.yaml")
-	s.applyPage("claim.yaml")
+	s.applyFile("deploy/examples/migration/claim.yaml")
 	v := s.in("claim", "net1", bluePrefix)
 	if v.Claims["resourceclaimtemplates/blue/vf"] == nil || v.Environment["DEVINFO_NET1"] == "" {
 		t.Errorf("the container has %v and %v", slices.Collect(maps.Keys(v.Claims)), v.Environment)
@@ -103,7 +109,7 @@ func olderMultus(t *testing.T, _ *agent) {
 	withMultus(t)
 	s := begin(t)
 	s.applyPage("multus.yaml")
-	s.applyPage("before.yaml")
+	s.applyFile("test/e2e/testdata/before.yaml")
 	s.event("before", "VF pci addr is required")
 	s.notRunning("before")
 }
@@ -112,7 +118,7 @@ func olderMultus(t *testing.T, _ *agent) {
 func forNewerMultus(t *testing.T, _ *agent) {
 	s := begin(t)
 	s.applyPage("multus.yaml")
-	s.applyPage("before.yaml")
+	s.applyFile("test/e2e/testdata/before.yaml")
 	s.vfOf("before")
 	if v := s.running("before"); v.interfaceIn("net1", bluePrefix) != nil {
 		t.Errorf("the driver has attached the pod: %+v", v.Interfaces)
