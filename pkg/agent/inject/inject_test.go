@@ -252,11 +252,11 @@ func (failing) Interface(string, string) (link.Interface, error) {
 }
 
 // The agent may be unable to read because of a fault of the node. Pods without networks must start nevertheless, and no other
-// without the information.
+// without the information: one that names networks, or for which the journal has an attachment.
 func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 	for what, spoil := range faults {
 		for annotation, want := range map[string]bool{
-			"": false, "k8s.v1.cni.cncf.io/networks=sriov-net": true, "v1.multus-cni.io/default-network=sriov-net": true, "devinfo-cni.io/require=net1": true,
+			"": what != "the settings" && what != "the journal", "k8s.v1.cni.cncf.io/networks=sriov-net": true, "v1.multus-cni.io/default-network=sriov-net": true, "devinfo-cni.io/require=net1": true,
 		} {
 			for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
 				r := newRig(t)

@@ -175,7 +175,7 @@ func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *ato
 	some := len(l.keys) > 0 || len(l.names) > 0
 	switch {
 	case err != nil:
-		return lacking(Failed, err, hasNetworks(sandbox))
+		return lacking(Failed, err, attached.Load() || hasNetworks(sandbox))
 	case !some && !p.stage.has(sandbox.GetId()):
 		return p.judge(sandbox, nil, nil)
 	}
@@ -184,7 +184,7 @@ func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *ato
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := p.prepare(settings, l, sandbox.GetId(), netns, points)
 	if err != nil {
-		return lacking(Failed, err, hasNetworks(sandbox))
+		return lacking(Failed, err, attached.Load() || hasNetworks(sandbox))
 	}
 	v := p.judge(sandbox, nics, staged)
 	if v.Decision == Rejected || !injectable(nics) {
