@@ -22,6 +22,7 @@ by its altname, or a socket. The states are
 
   Ok             the attachment is as ADD made it; optional facts may have changed
   Adding         ADD runs, or was killed
+  Refused        ADD was refused, because another pod or a claim had the device; not an attachment
   FileMissing    the device-info file or the CDI spec that ADD wrote no longer exists
   FileInvalid    the device-info file or the CDI spec was changed and is invalid
   DeviceGone     the device that ADD found is no longer on the node

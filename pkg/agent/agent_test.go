@@ -125,7 +125,8 @@ func TestAttachmentsHaveSeriesAndCounts(t *testing.T) {
 	orphan.BootID = "older"
 	adding := vf("adding", "0000:03:00.3", "eth5", "")
 	adding.Complete = false
-	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"), again, vf("changed", "0000:03:00.4", "", ""), r.dead("leaked", "0000:03:00.3"), orphan, adding,
+	refused := journal.Entry{Key: journal.Key{ContainerID: "refused", Network: "net-b", IfName: "net1"}, Netns: aliveNetns, Refused: "pci-0000:03:00.2"}
+	r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"), again, refused, vf("changed", "0000:03:00.4", "", ""), r.dead("leaked", "0000:03:00.3"), orphan, adding,
 		journal.Entry{Key: journal.Key{ContainerID: "socket", Network: "net-b"}, Netns: aliveNetns, Complete: true,
 			Device: journal.Identity{Type: "memif", ID: "/run/m.sock"}},
 		journal.Entry{Key: journal.Key{ContainerID: "card", Network: "macvlan", IfName: "eth1"}, Netns: aliveNetns, Complete: true,

@@ -99,7 +99,7 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 			return c, ctx.Err()
 		}
 		e, err := j.Get(key)
-		if e == nil && err == nil { // removed by DEL after All listed it
+		if err == nil && (e == nil || e.Refused != "") { // removed by DEL after All listed it, or never added
 			continue
 		}
 		state, there := a.state(checker, e, err)

@@ -17,10 +17,13 @@ import (
 func (c *Call) add() error {
 	var done undo
 	defer done.unlock()
-	if err := c.attach(&done); err != nil {
-		return failure.Join(append([]error{err}, done.run()...)...)
+	err := c.attach(&done)
+	if err == nil {
+		return nil
 	}
-	return nil
+	errs := append([]error{err}, done.run()...)
+	c.recordRefusal(err)
+	return failure.Join(errs...)
 }
 
 func (c *Call) attach(done *undo) error {

@@ -67,16 +67,11 @@ func (r request) decide() (p plan, err error) {
 // file; nil = none. It keeps what this ADD has recorded for its delegates.
 func (r request) newEntry(info *devinfo.Info) *journal.Entry {
 	t := r.c.target(r.declared, nil, r.result)
-	e := &journal.Entry{
-		Key: r.c.Key, Netns: r.c.Args.Netns, Time: time.Now().UTC(), Pod: r.c.Attachment.Pod().String(),
-		Requested: journal.Requested{
-			DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
-		},
-		File: r.file.name, Dir: r.c.Node.DeviceInfoDir, CDI: r.spec, CNIVersion: r.c.Config.CNIVersion, Args: r.c.Args.CNIArgs,
+	e := r.c.blankEntry()
+	e.Requested = journal.Requested{
+		DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 	}
-	if link.NetnsNamesProcess(r.c.Args.Netns) {
-		e.Inode = link.NetnsInode(r.c.Args.Netns)
-	}
+	e.File, e.Dir, e.CDI = r.file.name, r.c.Node.DeviceInfoDir, r.spec
 	if r.declared != nil {
 		e.Requested.Declared = r.declared.Encode()
 	}
@@ -89,6 +84,17 @@ func (r request) newEntry(info *devinfo.Info) *journal.Entry {
 	if last := r.last; last != nil && len(last.Delegates) > 0 {
 		e.Delegates, e.CapabilityArgs, e.PrevResult, e.Result = last.Delegates, last.CapabilityArgs, last.PrevResult, r.output
 		e.Leases = slices.Clone(last.Leases)
+	}
+	return e
+}
+
+// blankEntry returns an entry that says only whose it is.
+func (c *Call) blankEntry() *journal.Entry {
+	e := &journal.Entry{
+		Key: c.Key, Netns: c.Args.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), CNIVersion: c.Config.CNIVersion, Args: c.Args.CNIArgs,
+	}
+	if link.NetnsNamesProcess(e.Netns) {
+		e.Inode = link.NetnsInode(e.Netns)
 	}
 	return e
 }

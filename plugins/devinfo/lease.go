@@ -35,7 +35,9 @@ func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, grant
 	for n := range list {
 		list[n].Mode = journal.Shared
 	}
-	return nil, r.c.heldError(r.c.Journal.Free(&journal.Entry{Key: r.c.Key, Netns: r.c.Args.Netns, Pod: r.c.Attachment.Pod().String(), Leases: list}))
+	e := r.c.blankEntry()
+	e.Leases = list
+	return nil, r.c.heldError(r.c.Journal.Free(e))
 }
 
 // bare reports whether a deviceID names a device that a program uses by its device node only: a function on vfio-pci or
@@ -70,6 +72,21 @@ func (c *Call) heldError(err error) error {
 	case held.Holder.Entry.Time.IsZero(): // unreadable: gc keeps it
 		remedy = "the kubelet retries until that pod is deleted; if the pod no longer exists, remove its unreadable record " + held.Holder.Entry.Key.Path(c.Node.StateDir)
 	}
-	asker := journal.Holder{Entry: &journal.Entry{Key: c.Key, Args: c.Args.CNIArgs}}.Name()
+	asker := journal.Holder{Entry: c.blankEntry()}.Name()
 	return failure.New(failure.Held, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
+}
+
+// recordRefusal leaves an entry of an ADD that failed because another holder has the device. It tells DEL not to run the
+// delegates, which were not started or have had their DEL. An entry that is there stays.
+func (c *Call) recordRefusal(failed error) {
+	held, ok := errors.AsType[*journal.HeldError](failed)
+	if !ok || held.Kind != journal.OfDevice {
+		return
+	}
+	e := c.blankEntry()
+	e.Refused = held.ID
+	if err := c.Journal.Put(e, nil); err != nil && !errors.As(err, new(*journal.ConcurrentChangeError)) {
+		c.Log.Warn("cannot record that ADD was refused, so DEL may run delegates", "error", err)
+	}
+	e.Unlock()
 }

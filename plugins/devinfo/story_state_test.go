@@ -138,7 +138,8 @@ func journalLine(t *testing.T, path string) string {
 		on   bool
 		text string
 	}{
-		{!e.Complete, "incomplete"},
+		{!e.Complete && e.Refused == "", "incomplete"},
+		{e.Refused != "", "refused"},
 		{e.File != "", "file=" + e.File},
 		{e.Wrote, "wrote"},
 		{e.InNetns, "in-netns"},

@@ -13,7 +13,8 @@ import (
 )
 
 // An update replaces the plugin while attachments exist, and an administrator may take it back. So each build must CHECK and
-// end what the other has added, and must refuse a device that the other's attachment holds.
+// end what the other has added, must refuse a device that the other's attachment holds, and must end an ADD that the other has
+// refused.
 func TestFormerBuildsAndThisOneReadEachOthersState(t *testing.T) {
 	for _, commit := range []string{"4f593da9", "cd67cdc8"} {
 		for _, s := range scenarios() {
@@ -73,6 +74,11 @@ func (w *world) changed(s scenario, from, to, then string) (problems []string) {
 		if e := w.call("ADD", other, other.marker("third"), nil).printed(); e.Code != failure.Held {
 			problems = append(problems, fmt.Sprintf("another pod gets the device: code %d, %s", e.Code, e.Msg))
 		}
+		w.plugin = from
+		if why := w.call("DEL", other, other.marker("third"), nil).failure(); why != "" {
+			problems = append(problems, "DEL of the refused ADD: "+why)
+		}
+		w.plugin = to
 	}
 	tr := trial{scenario: s, verb: "ADD", then: then}
 	problems = append(problems, w.afterwards(tr)...)

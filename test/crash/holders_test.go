@@ -84,17 +84,22 @@ func (s *stage) owned(text string) bool {
 	return false
 }
 
-// judgeHolders returns a problem if two acts have got the device, or if a refused ADD has left state.
+// judgeHolders returns a problem if two acts have got the device, or if one that has not got it has left anything but the
+// record that its ADD was refused.
 func (s *stage) judgeHolders(acts []act) (problems []string) {
 	s.t.Helper()
 	now := take(s.t)
 	var holders []string
 	for _, a := range acts {
-		switch there, _ := s.have(now, a.of.container); {
+		there, _ := s.have(now, a.of.container)
+		says := refusal(now, a.of.container)
+		switch {
 		case a.exit == 0:
 			holders = append(holders, strings.TrimSpace(a.verb+" "+a.of.container))
-		case len(there) > 0:
-			problems = append(problems, "left of an ADD that was refused: "+strings.Join(there, ", "))
+		case a.refused() && len(says) == 0:
+			problems = append(problems, "the journal does not say that ADD was refused")
+		case len(there) > len(says) || !a.refused() && len(says) > 0:
+			problems = append(problems, "left of an ADD that failed: "+strings.Join(there, ", "))
 		}
 	}
 	if len(holders) > 1 {

@@ -1,11 +1,13 @@
 package crash_test
 
 import (
+	"encoding/json"
 	"io/fs"
 	"maps"
 	"slices"
 	"strings"
 
+	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 )
 
@@ -13,15 +15,19 @@ import (
 type due int
 
 const (
-	gone   due = iota // no state: it was never added, or it was deleted
-	raced             // complete or no state: an ADD and the call that ends it overlapped
-	living            // complete
+	gone    due = iota // no state: it was never added, or it was deleted
+	refused            // no state, but the journal may say that ADD was refused
+	raced              // complete or no state: an ADD and the call that ends it overlapped
+	living             // complete
 )
 
 // dueOf returns the expected state of a container's attachment. The attachment is alive if no call has ended its
 // last successful ADD. It is not alive if its network namespace no longer exists.
 func dueOf(acts []act, container string) (what due) {
 	for _, a := range acts {
+		if a.refused() && a.of.container == container {
+			what = max(what, refused)
+		}
 		if a.verb != "ADD" || a.exit != 0 || a.of.container != container || a.of == departed {
 			continue
 		}
@@ -54,6 +60,9 @@ func (s *stage) judge(acts []act) (problems []string) {
 			problems = append(problems, s.checked(acts, container)...)
 		case what == raced && len(there) > 0 && len(missing) > 0:
 			problems = append(problems, "half deleted while it was added, there: "+strings.Join(there, ", ")+"; not there: "+strings.Join(missing, ", "))
+		case what == refused:
+			maps.Copy(expected, refusal(now, container))
+			continue
 		case what == gone && !owed(acts):
 			continue // left reports state that still exists
 		}
@@ -73,6 +82,20 @@ func owed(acts []act) bool {
 	return slices.ContainsFunc(acts, func(a act) bool {
 		return a.exit != 0 && (a.verb == "DEL" || a.verb == "GC" || a.verb == devinfoctl)
 	})
+}
+
+// refused reports whether the act is an ADD that failed because another holder has the device.
+func (a act) refused() bool { return a.verb == "ADD" && a.printed().Code == failure.Held }
+
+// refusal returns the entry of the journal that says only that the container's ADD was refused; empty = there is none.
+func refusal(now snapshot, container string) snapshot {
+	path := journal.Key{Network: "net", ContainerID: container, IfName: ours.ifName}.Path(stateDir)
+	var e journal.Entry
+	if json.Unmarshal([]byte(now[path].text), &e) != nil || e.Refused == "" ||
+		e.File != "" || e.CDI != (journal.CDI{}) || e.SocketDir != "" || e.Leases != nil || e.Delegates != nil {
+		return nil
+	}
+	return snapshot{path: now[path]}
 }
 
 // have compares an attachment's state with its expected state. It ignores directories and the content of the

@@ -115,7 +115,7 @@ func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 	r := &Report{Facts: []Item{}}
 	kind, over := state.Incomparable()
 	switch {
-	case state == Adding:
+	case state == Adding || state == Refused: // no attachment, so nothing of it is wrong
 		r.Warnings = []string{why}
 	case state == Deleting: // by cni-dra-driver
 	case over:

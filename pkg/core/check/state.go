@@ -16,6 +16,7 @@ type State string
 const (
 	OK            State = "Ok"            // the network namespace, the device and the files exist
 	Adding        State = "Adding"        // ADD is running, or was killed
+	Refused       State = "Refused"       // ADD was refused, because another holder has the device
 	FileMissing   State = "FileMissing"   // the device-info file or the CDI spec that ADD wrote is missing
 	BadFile       State = "FileInvalid"   // the file exists, but its content cannot be from ADD
 	DeviceLost    State = "DeviceGone"    // the device that ADD found is not on the node
@@ -35,7 +36,7 @@ const (
 // Incomparable returns the kind of problem if the state rules out a comparison. For Adding the problem is that
 // ADD was killed, so the caller must hold the entry's lock.
 func (s State) Incomparable() (kind Kind, over bool) {
-	kind, over = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished}[s]
+	kind, over = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished, Refused: NotAdded}[s]
 	return kind, over
 }
 
@@ -57,6 +58,8 @@ func (c *Checker) State(e *journal.Entry, err error) (state State, why string) {
 		return Deleting, ""
 	case why != "":
 		return Stale, why
+	case e.Refused != "":
+		return Refused, "ADD was refused: another pod or a claim had device " + journal.DeviceName(e.Refused)
 	case !e.Complete: // err does not matter, because an incomplete entry has nothing to compare yet
 		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
 	case err != nil:
@@ -103,6 +106,7 @@ const (
 	DeviceGone                 // the device is not on the node
 	InterfaceGone              // the interface is not in the network namespace
 	Unfinished                 // ADD was killed
+	NotAdded                   // ADD was refused, because another holder has the device
 	ContainerGone              // the network namespace is missing, or the node has rebooted
 	EntryInvalid               // the journal entry cannot be read
 	EntryNewer                 // a newer devinfo wrote the journal entry
@@ -133,6 +137,7 @@ var kinds = map[Kind]struct {
 		"sriov-cni's fails once and succeeds when repeated"},
 	InterfaceGone: {InterfaceLost, again},
 	Unfinished:    {Adding, "DEL, or the next ADD, cleans up after it"},
+	NotAdded:      {Refused, "the next ADD, DEL or GC replaces or removes this record"},
 	ContainerGone: {Stale, "wait for the runtime's DEL or GC to clean up, or run: devinfoctl gc --yes"},
 	EntryInvalid:  {Corrupt, "the runtime's DEL or GC removes it"},
 	EntryNewer:    {Newer, "install the newer devinfo that wrote it, or a later one"},

@@ -55,7 +55,7 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 // that has got the device since ADD. If another pod has it, the delegates get no network namespace. If the record of ADD is
 // lost, a delegate does not run at all whose configuration names another pod's device.
 //
-// Without any entry the delegates have probably not run, because ADD was refused, and some, such as host-device, fail
+// Without any entry the delegates have probably not run, because ADD failed before, and some, such as host-device, fail
 // then. So only a delegate that asks to try again keeps the pod from ending.
 func (r *Removal) DelDelegates() error {
 	delegates := r.Delegates

@@ -155,7 +155,7 @@ var checkCodes = map[check.Kind]uint{
 	check.FileGone: FileMissing, check.SpecGone: FileMissing, check.Unfinished: FileMissing, check.EntryInvalid: FileMissing,
 	check.FileInvalid: InvalidInfo,
 	check.Mismatch:    Mismatch, check.OtherDevice: Mismatch, check.Conflict: Mismatch, check.SpecForeign: Mismatch,
-	check.DeviceGone: NotFound, check.InterfaceGone: NotFound, check.ContainerGone: Netns,
+	check.DeviceGone: NotFound, check.InterfaceGone: NotFound, check.ContainerGone: Netns, check.NotAdded: Held,
 }
 
 // OfCheck adds the code and the remedy to an error of the comparison.

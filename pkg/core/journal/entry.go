@@ -126,7 +126,8 @@ type Entry struct {
 	PrevResult     json.RawMessage            `json:"prevResult,omitempty"`     // input of the first delegate
 	Result         json.RawMessage            `json:"result,omitempty"`         // output of the last delegate
 
-	Complete bool `json:"complete,omitempty"` // ADD has only to write the files, or has succeeded
+	Complete bool   `json:"complete,omitempty"` // ADD has only to write the files, or has succeeded
+	Refused  string `json:"refused,omitempty"`  // ID of the device for which ADD was refused, leaving nothing but this entry; "" = it was not
 
 	raw     []byte   // content of the entry on disk
 	file    *os.File // the open file of a locked entry; nil = not locked

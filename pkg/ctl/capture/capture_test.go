@@ -388,7 +388,7 @@ func TestCaptureContainsOnlyFieldsThatCommandsRead(t *testing.T) {
 	}{
 		node.StateDir + "/attachments/net@c0ffee@net1": {new(journal.Entry),
 			`Key.Network Key.ContainerID Key.IfName Netns BootID Pod Requested.DeviceIDs[].Key Requested.DeviceIDs[].ID Requested.Declared Requested.PCIID
-			Requested.SocketPath File Dir Info Interface Device.Type Device.ID CDI.Dir CDI.File CDI.Device SocketDir Reason Leases[].ID Leases[].Mode`},
+			Requested.SocketPath File Dir Info Interface Device.Type Device.ID CDI.Dir CDI.File CDI.Device SocketDir Reason Refused Leases[].ID Leases[].Mode`},
 		node.StateDir + "/claims/u1": {new(journal.Claim), `UID Part Namespace Name BootID Pods[] Netns Leases[].ID Leases[].Mode`},
 		"/claims/u1.json": {new(state.Claim),
 			`Namespace Name UID Pod.Namespace Pod.Name Pod.UID Attachments[].Request Attachments[].Pool
