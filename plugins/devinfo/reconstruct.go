@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"devinfo-cni.io/pkg/core/cniexec"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 )
@@ -16,7 +17,7 @@ import (
 // refuses now.
 func (c *Call) reconstruct(e *journal.Entry) {
 	for n := range c.Config.Delegates {
-		if err := c.unusable(n); err != nil { // so it has not run
+		if err := c.runnable(n, c.Config.Unusable(n)); err != nil { // so it has not run
 			c.Log.Warn("not running a delegate's DEL", "error", err)
 		} else {
 			e.Delegates = append(e.Delegates, c.Config.DelegateConfig(n))
@@ -40,26 +41,18 @@ func (c *Call) delegatesProblem() error {
 		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
 	}
 	for n := range c.Config.Delegates {
-		if problem := c.Config.DelegateProblem(n); problem != nil {
-			return problem
-		}
-		if err := c.missing(n); err != nil {
+		if err := c.runnable(n, c.Config.DelegateProblem(n)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unusable returns why the n-th delegate cannot run, whatever ADD takes.
-func (c *Call) unusable(n int) error {
-	if problem := c.Config.Unusable(n); problem != nil {
+// runnable returns the problem of the n-th delegate's configuration, or an error if its program is not on this node now.
+func (c *Call) runnable(n int, problem *config.Problem) error {
+	if problem != nil {
 		return problem
 	}
-	return c.missing(n)
-}
-
-// missing returns an error if the program of the n-th delegate is not on this node now.
-func (c *Call) missing(n int) error {
 	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {
 		return failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
