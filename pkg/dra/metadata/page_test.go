@@ -33,7 +33,7 @@ func TestExamplesOfPageReadFirstDocument(t *testing.T) {
 			difftest.Must(t, os.WriteFile(filepath.Join(cmd.Dir, "metadata.json"), []byte(text), 0o600))
 			out, err := cmd.Output()
 			difftest.Must(t, err)
-			difftest.Same(t, program, strings.Trim(strings.TrimPrefix(strings.TrimSpace(string(out)), "None\n"), `"`), want)
+			difftest.Same(t, program, strings.TrimPrefix(strings.TrimSpace(string(out)), "None\n"), want)
 		}
 		file := strings.NewReader(text)
 		var md metadata.DeviceMetadata
@@ -42,6 +42,8 @@ func TestExamplesOfPageReadFirstDocument(t *testing.T) {
 		devices := md.Requests[0].Devices
 		difftest.Equal(t, devices[len(devices)-1].Attributes["resource.kubernetes.io/pciBusID"].StringValue, &want)
 	}
-	difftest.Contains(t, difftest.Block(t, page, "go", "var md"), "var md metadata.DeviceMetadata ",
-		"\nerr := devicemetadata.DecodeMetadataFromStream(json.NewDecoder(file), &md)")
+	difftest.Contains(t, difftest.Block(t, page, "go", "var md"), `"k8s.io/dynamic-resource-allocation/api/metadata"`,
+		`"k8s.io/dynamic-resource-allocation/devicemetadata"`, "var md metadata.DeviceMetadata\n",
+		"err = devicemetadata.DecodeMetadataFromStream(json.NewDecoder(file), &md)\n",
+		`md.Requests[0].Devices[0].Attributes["resource.kubernetes.io/pciBusID"].StringValue`)
 }
