@@ -42,6 +42,7 @@ var leavings = []struct {
 	{"NAPI settings", ends, left, "net/core/netdev-genl.c, `netdev_nl_napi_set_doit`", nil},
 	{"shapers (net-shaper)", ends, left, "net/shaper/shaper.c, `net_shaper_flush_netdev`", nil},
 	{"sysfs attributes such as gro_flush_timeout", ends, left, "net/core/net-sysfs.c, `gro_flush_timeout_store`", nil},
+	{"DCB: PFC, ETS, DSCP trust", "not known", left, "net/dcb/dcbnl.c, `dcb_doit`", nil},
 	{"XDP and tcx programs, also by a bpf_link", ends, removed, "net/core/dev.c, `dev_xdp_uninstall`; kernel/bpf/tcx.c, `tcx_uninstall`",
 		[]string{"xdp", "xdpgeneric", "xdpoffload", "tcx-ingress", "tcx-egress"}},
 	{"a macvlan, ipvlan or vlan in a namespace that a process or mount names", ends, removed,
