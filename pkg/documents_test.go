@@ -95,6 +95,9 @@ func TestDocumentsNameExistingTargetsAndFiles(t *testing.T) {
 	}
 	file := regexp.MustCompile(`(?:^|[ (])((?:deploy|test|testdata|docs)/[\w./-]*\w)`)
 	for _, args := range difftest.Commands(t, "make", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../docs", "../test") {
+		if slices.Equal(args, []string{"images", "push", "manifests"}) {
+			continue // of KubeVirt's vdpa-network-binding-plugin
+		}
 		for _, word := range args {
 			if !strings.Contains(word, "=") && !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(word)+`:`).MatchString(rules) {
 				t.Errorf("make %s: there is no target %s", strings.Join(args, " "), word)

@@ -22,7 +22,7 @@ func unchecked() []string {
 	return []string{
 		"security.openshift.io/v1 SecurityContextConstraints", "monitoring.coreos.com/v1 PodMonitor", "monitoring.coreos.com/v1 PrometheusRule",
 		"k8s.cni.cncf.io/v1 NetworkAttachmentDefinition", "machineconfiguration.openshift.io/v1 MachineConfig", "kubevirt.io/v1 VirtualMachine",
-		"kubevirt.io/v1 KubeVirt", "sriovnetwork.openshift.io/v1 SriovNetworkNodePolicy", "sriovnetwork.openshift.io/v1 SriovNetwork",
+		"sriovnetwork.openshift.io/v1 SriovNetworkNodePolicy", "sriovnetwork.openshift.io/v1 SriovNetwork",
 	}
 }
 
