@@ -54,7 +54,7 @@ var families = []*Family{
 			{Name: "E800 series", VFs: []string{"8086:1889"}},
 		},
 		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true,
-		Limits: []string{"several ports, with SFs", exclusive},
+		Limits: []string{"several ports, on a PF with SFs", exclusive},
 	},
 	{
 		Driver: "iavf", VFDriver: "iavf", Vendor: "Intel",
