@@ -8,8 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/test/difftest"
@@ -115,5 +117,45 @@ func TestPolicyAllowsLargestClaims(t *testing.T) {
 		}
 		_, ofClaim, ofTemplate := p.refusals(t, resourceapi.DeviceClassSpec{}, devices)
 		must(t, ofClaim, ofTemplate)
+	}
+}
+
+// The policy of the GPU examples admits their pods, and none that could change the settings of a NIC's port.
+func TestPolicyOfGPUExamplesRefusesCapabilities(t *testing.T) {
+	const examples = "../../deploy/examples/gpu/"
+	p, name, yes := server(t), "fabric", true
+	_, err := p.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"example.com/fabric": "true"}}}, metav1.CreateOptions{})
+	must(t, err, p.create([]byte(difftest.Read(t, examples+"policy.yaml"))))
+	documents := strings.Split(difftest.Read(t, examples+"eight-pairs.yaml"), "\n---\n")
+	var pod corev1.Pod
+	must(t, yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &pod))
+	pods, own := p.Client.CoreV1().Pods(name), pod.Spec.Containers[0].SecurityContext
+	for what, context := range map[string]*corev1.SecurityContext{
+		"privileged": {Privileged: &yes},
+		"NET_ADMIN":  {Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"IPC_LOCK", "NET_ADMIN"}}},
+		"ALL":        {Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}},
+	} {
+		for _, init := range []bool{false, true} {
+			tried := pod.DeepCopy()
+			if init {
+				tried.Spec.InitContainers = []corev1.Container{{Name: "init", Image: "x"}}
+				tried.Spec.InitContainers[0].SecurityContext = context
+			} else {
+				tried.Spec.Containers[0].SecurityContext = context
+			}
+			difftest.Eventually(t, what+" is refused", func() bool { // the policy holds a moment after its creation
+				_, err := pods.Create(t.Context(), tried, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				return err != nil && strings.Contains(err.Error(), "may add only IPC_LOCK")
+			})
+		}
+	}
+	made, err := pods.Create(t.Context(), &pod, metav1.CreateOptions{})
+	must(t, err)
+	for _, context := range []*corev1.SecurityContext{own, {Privileged: &yes}} {
+		made.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "x", SecurityContext: context}}}
+		_, err := pods.UpdateEphemeralContainers(t.Context(), made.Name, made, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		if refused := err != nil; refused != (context != own) {
+			t.Errorf("ephemeral container with %+v: %v", context, err)
+		}
 	}
 }

@@ -75,7 +75,7 @@ func Start(bin string, apiserverFlags ...string) (plane *Plane, err error) {
 		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", ports[2]), "--cert-dir=" + filepath.Join(dir, "certs"),
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + plane.file("sa.pem"),
 		"--service-account-signing-key-file=" + plane.file("sa.pem"), "--token-auth-file=" + plane.file("tokens.csv"),
-		"--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16", "--disable-admission-plugins=ServiceAccount",
+		"--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16", "--disable-admission-plugins=ServiceAccount", "--allow-privileged",
 	}, apiserverFlags...)...)
 	plane.Admin = &rest.Config{
 		Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: "admin", QPS: 1000, Burst: 1000,
