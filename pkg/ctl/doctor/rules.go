@@ -13,7 +13,7 @@ const inDoctor = "doctor-reports-a-problem"
 
 const (
 	installPlugin = "run devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
-	enableNRI     = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; in containerd 1.7 set disable = false in plugins.\"io.containerd.nri.v1.nri\""
+	enableNRI     = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; where it is off, set disable = false in containerd's plugins.\"io.containerd.nri.v1.nri\", or enable_nri = true in CRI-O's [crio.nri]"
 )
 
 // DriverAway is the text of the rule "driver-away-offer".
