@@ -1,7 +1,7 @@
 // Plugin is a small CNI plugin that writes the device-info file of a vhost-user socket with the library devinfo. Copy it,
-// and make your own device in add.
+// and make your own device in add. Pods mount the socket's directory by hostPath.
 //
-//	{"cniVersion": "1.0.0", "name": "fast", "type": "plugin", "socket": "/var/run/vpp/fast.sock",
+//	{"cniVersion": "1.0.0", "name": "fast", "type": "plugin", "socket": "/run/fast/switch.sock",
 //	 "capabilities": {"CNIDeviceInfoFile": true}}
 package main
 
