@@ -191,7 +191,7 @@ func openJournal() (*journal.Journal, error) {
 }
 
 // hangs is the time limit of a call.
-const hangs = 2 * time.Minute
+const hangs = 10 * time.Minute
 
 // A seat runs one program at a time.
 type seat struct {
