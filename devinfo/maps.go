@@ -55,7 +55,7 @@ func (v *VDPA) table() *table {
 // VhostUser is the map "vhost-user" (section 3.1.5): a vhost-user socket.
 type VhostUser struct {
 	Mode string // "mode": required, "client" or "server" (the workload creates the socket), 3.1.5.1
-	Path string // "path": required, path of the socket as the workload sees it, 3.1.5.2
+	Path string // "path": required, path of the socket as the workload sees it; with devinfo-agent the host's, 3.1.5.2
 
 	Extra     map[string]json.RawMessage // keys that the specification does not name
 	malformed map[string]json.RawMessage
@@ -71,7 +71,7 @@ func (v *VhostUser) table() *table {
 // Memif is the map "memif" (section 3.1.6): a shared memory packet interface.
 type Memif struct {
 	Role string // "role": required, "master" (the workload creates the socket) or "slave", 3.1.6.1
-	Path string // "path": required, path of the socket as the workload sees it, 3.1.6.2
+	Path string // "path": required, path of the socket as the workload sees it; with devinfo-agent the host's, 3.1.6.2
 	Mode string // "mode": required, "ethernet", "ip" or "inject-punt", 3.1.6.3
 
 	Extra     map[string]json.RawMessage // keys that the specification does not name

@@ -107,7 +107,7 @@ func TestPacketsReachOtherEnd(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		needs(t, map[string]string{"dpdk-testpmd": "dpdk-dev", "nsenter": "util-linux"})
 		stage(t)
-		const guest = "net_virtio_user0,path=$DEVINFO_NET1_SOCKET"
+		const guest = "net_virtio_user0,path=${DEVINFO_NET1_SOCKET:?}"
 		backEnd := func(end string) []string { // the switch
 			return []string{"sh", "-c", `exec dpdk-testpmd --no-pci --vdev="net_vhost0,iface=$DEVINFO_NET1_SOCKET` + end + `" "$@"`, "sh"}
 		}
@@ -172,7 +172,7 @@ func TestOpenVSwitchReturnsPackets(t *testing.T) {
 		run("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true", "other_config:per-port-memory=true",
 			"other_config:dpdk-extra=--no-pci --no-shconf --no-huge --legacy-mem -m 256")
 		const sandbox = "c0ffee000000"
-		guest := attach(t, sandbox, "vhost-user", strings.NewReplacer()).start(t, byShell(t, "net_virtio_user0,path=$DEVINFO_NET1_SOCKET"))
+		guest := attach(t, sandbox, "vhost-user", strings.NewReplacer()).start(t, byShell(t, "net_virtio_user0,path=${DEVINFO_NET1_SOCKET:?}"))
 		run("ovs-vsctl", "--no-wait", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "--", "add-port", "br0", "pod0", "--",
 			"set", "interface", "pod0", "type=dpdkvhostuserclient", "options:vhost-server-path=/var/lib/cni/usrspcni/"+sandbox+"/"+sandbox+"-net1")
 		for range 2 {
@@ -207,12 +207,12 @@ func TestDocumentedCommandsPassDevices(t *testing.T) {
 		t.Setenv("PATH", "/run:"+os.Getenv("PATH"))
 		for _, c := range []struct{ text, file, want string }{
 			{"dpdk-testpmd -a", vf, "-a 0000:3b:00.3 -l 2"},
-			{"net_virtio_user0,path=$DEVINFO_NET1_VDPA_PATH", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
+			{"net_virtio_user0,path=${DEVINFO_NET1_VDPA_PATH:?}", vdpa, "--no-pci --vdev=net_virtio_user0,path=/dev/vhost-vdpa-0 -l 2"},
 			{"vfio-pci,host=", vf, "-device vfio-pci,host=0000:3b:00.3 -l 2"},
 			{"memory-backend-memfd", vhost, "-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem " +
 				"-chardev socket,id=net1,path=/run/vhost/s,server=on -netdev vhost-user,id=net1,chardev=net1 -device virtio-net-pci,netdev=net1 -l 2"},
 			{"vhost-vdpa,id=", vdpa, "-netdev vhost-vdpa,id=net1,vhostdev=/dev/vhost-vdpa-0 -device virtio-net-pci,netdev=net1 -l 2"},
-			{"create memif socket", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave"},
+			{"create memif socket", memif, "create memif socket id 1 filename /run/memif/s\ncreate interface memif id 0 socket-id 1 slave\nset interface state memif1/0 up"},
 			{"ibv_rc_pingpong", vf, "-d mlx5_2 -l 2"},
 		} {
 			p := pod{linktest.NewNetns(t), t.TempDir()}
