@@ -46,7 +46,7 @@ func (c *Call) attach(done *undo) error {
 	if err := c.signals.interrupted(); err != nil {
 		return err
 	}
-	return c.print(r.extended(p))
+	return r.print(p)
 }
 
 // extended returns the CNI result with the device's pciID or socketPath, and a sandboxed interface if Multus needs one.
@@ -69,8 +69,8 @@ func (r request) extended(p plan) *result.Result {
 	return res
 }
 
-func (c *Call) print(res *result.Result) error {
-	if _, err := c.Stdout.Write(slices.Concat(res.JSON(), []byte("\n"))); err != nil {
+func (r request) print(p plan) error {
+	if _, err := r.c.Stdout.Write(slices.Concat(r.extended(p).JSON(), []byte("\n"))); err != nil {
 		return failure.New(failure.IO, fmt.Errorf("print the result: %w", err), "")
 	}
 	return nil
