@@ -93,7 +93,7 @@ func TestChangeWithoutAnotherTimeIsNoticed(t *testing.T) {
 func TestRefreshKeepsWhatDecisionHasStagedMeanwhile(t *testing.T) {
 	r := newRig(t)
 	r.options.Interval = time.Hour
-	kernel := hung{r.options.Finder.Interfaces, make(chan struct{}), make(chan struct{})}
+	kernel := hung{r.options.Finder.Interfaces, make(chan struct{}, 1), make(chan struct{})}
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	r.make(r.opened(), pod(), container())
 	for n := range 20 { // refreshed before it
