@@ -531,8 +531,8 @@ func TestStoppingDuringRequestFailsIt(t *testing.T) {
 	}
 	close(kernel.answer)
 	<-ended
-	// The decision stages files, so it must end before the test removes its directory.
-	r.eventually("decided", func() bool { return len(r.decisions()) > 0 })
+	// The decision stages files, this one last, so it must end before the test removes its directory.
+	r.eventually("staged", func() bool { return r.staged(sandbox)["network-info.json"] != "" })
 }
 
 // A runtime that was killed while it created a sandbox never names the sandbox again.
