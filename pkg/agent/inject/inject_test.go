@@ -273,6 +273,19 @@ func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 	}
 }
 
+// A container starts again in a sandbox whose first container has got the information.
+func TestFailureOfTheAgentRejectsPodThatItHasInjected(t *testing.T) {
+	for what, spoil := range faults {
+		r := newRig(t)
+		r.attach("sriov-net", sandbox, "net1", vfInfo)
+		r.make(r.opened(), pod(), container())
+		spoil(r)
+		if _, _, err := r.opened().CreateContainer(t.Context(), pod(), container()); err == nil {
+			t.Errorf("%s: the container starts: %q", what, r.decisions())
+		}
+	}
+}
+
 func TestBidirectionalMountWithholdsTheDirectory(t *testing.T) {
 	r := newRig(t)
 	r.node.InjectDeviceNodes = true

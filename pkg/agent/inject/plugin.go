@@ -165,21 +165,21 @@ const (
 )
 
 // decide reads the pod's attachments, stages their files and collects the container's adjustment. It sets attached as soon
-// as it has found an attachment. A pod without any does not wait until the files of others are staged.
+// as it knows of an attachment, from an earlier container or by a name. A pod without any does not wait until the files of
+// others are staged.
 func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *atomic.Bool) verdict {
+	attached.Store(p.stage.has(sandbox.GetId()))
 	settings, err := p.Node()
 	var l listing
 	if err == nil {
 		l, err = p.list(settings, attached, sandbox.GetId())
 	}
-	some := len(l.keys) > 0 || len(l.names) > 0
 	switch {
 	case err != nil:
 		return lacking(Failed, err, attached.Load() || hasNetworks(sandbox))
-	case !some && !p.stage.has(sandbox.GetId()):
+	case !attached.Load():
 		return p.judge(sandbox, nil, nil)
 	}
-	attached.Store(some)
 	netns := netnsOf(sandbox)
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := p.prepare(settings, l, sandbox.GetId(), netns, points)

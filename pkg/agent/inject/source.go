@@ -33,12 +33,13 @@ type listing struct {
 }
 
 // list lists the files whose names contain the ID of a sandbox, or those of all sandboxes. It sets found as soon as it has
-// found an entry.
+// found one.
 func (p *Plugin) list(node config.Node, found *atomic.Bool, id ...string) (l listing, err error) {
 	l = listing{journal: journal.Open(node.StateDir, p.BootID), infos: store.Open(node.DeviceInfoDir), after: p.stagings.Load()}
 	if l.keys, err = l.journal.All(id...); err == nil {
-		found.Store(len(l.keys) > 0)
+		found.CompareAndSwap(false, len(l.keys) > 0)
 		l.names, err = l.infos.Names(id...)
+		found.CompareAndSwap(false, len(l.names) > 0)
 	}
 	return l, err
 }
