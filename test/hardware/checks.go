@@ -12,10 +12,21 @@ import (
 // whether the check itself must have brought it back, so that a difference is a failure of the check.
 type check struct {
 	name  string
-	needs func(t *target) error // a notApplicable, or nil
+	needs need
 	run   func(ctx context.Context, n *node, t *target, add *time.Duration) error
 	moves bool
 }
+
+// A need is what a function must be for a check.
+type need int
+
+const (
+	aFunction       need = iota // without vDPA devices
+	anInterface                 // such a function with an interface
+	aDriver                     // such a function whose driver may change
+	anotherThanVFIO             // and is not a VFIO driver
+	aVDPA
+)
 
 const (
 	hostDevice = `{"type": "host-device", "capabilities": {"deviceID": true}}`
@@ -25,60 +36,40 @@ const (
 )
 
 var checks = []check{
-	{"found by deviceID, without its interface", needsFunction, alone, true},
-	{"found by deviceID, after host-device", needsInterface, attached(hostDevice+", "+devinfo, true), true},
-	{"found by its interface, after host-device", needsInterface, byInterface, true},
-	{"found by deviceID, with host-device as delegate", needsInterface, attached(delegating, true), true},
-	{"namespace of the pod killed before DEL", needsInterface, killed, true},
-	{"found below a macvlan", needsInterface, macvlan, true},
-	{"vDPA devices found by name and by address", needsVDPA, vdpa, true},
-	{"restored after a pod that set everything", needsInterface, spoilt, false},
-	{"its driver bound again, as by reset: always", needsReset, reset, false},
-	{"bound to vfio-pci, found there, and bound back", needsVF, vfio, false},
+	{"found by deviceID, without its interface", aFunction, alone, true},
+	{"found by deviceID, after host-device", anInterface, attached(hostDevice + ", " + devinfo), true},
+	{"found by its interface, after host-device", anInterface, byInterface, true},
+	{"found by deviceID, with host-device as delegate", anInterface, attached(delegating), true},
+	{"namespace of the pod killed before DEL", anInterface, killed, true},
+	{"found below a macvlan", anInterface, macvlan, true},
+	{"vDPA devices found by name and by address", aVDPA, vdpa, true},
+	{"restored after a pod that set everything", anInterface, spoilt, false},
+	{"its driver bound again, as by reset: always", aDriver, reset, false},
+	{"bound to vfio-pci, found there, and bound back", anotherThanVFIO, vfio, false},
 }
 
-func needsFunction(t *target) error {
-	if len(t.vdpa) > 0 {
-		return notApplicable("the function carries the vDPA device " + strings.Join(t.vdpa, ", "))
+// lacks returns why a check does not apply to the function; "" = it does.
+func (t *target) lacks(what need) string {
+	switch {
+	case what == aVDPA && t.vdpa == nil:
+		return "it has no vDPA device"
+	case what == aVDPA:
+		return ""
+	case t.vdpa != nil:
+		return "the function carries the vDPA device " + strings.Join(t.vdpa, ", ")
+	case what == anInterface && t.IfName == "":
+		return "it has no interface"
+	case what >= aDriver && t.Parent == nil:
+		return "a whole function stays on its driver"
+	case what == anotherThanVFIO && strings.Contains(t.Driver, "vfio"):
+		return "it is on " + t.Driver + ", see the first check"
 	}
-	return nil
-}
-
-func needsVDPA(t *target) error {
-	if len(t.vdpa) == 0 {
-		return notApplicable("it has no vDPA device")
-	}
-	return nil
-}
-
-func needsReset(t *target) error {
-	if err := needsFunction(t); err != nil || t.Parent != nil {
-		return err
-	}
-	return notApplicable("a whole function stays on its driver")
-}
-
-func needsVF(t *target) error {
-	if err := needsReset(t); err != nil || !strings.Contains(t.Driver, "vfio") {
-		return err
-	}
-	return notApplicable("it is on " + t.Driver + ", see the first check")
-}
-
-func needsInterface(t *target) error {
-	if err := needsFunction(t); err != nil || t.IfName != "" {
-		return err
-	}
-	return notApplicable("it has no interface")
+	return ""
 }
 
 // alone attaches the function without moving it. A runtime may repeat ADD and DEL.
 func alone(ctx context.Context, n *node, t *target, add *time.Duration) error {
-	w, err := n.network(devinfo)
-	if err != nil {
-		return err
-	}
-	a, err := w.attachment("alone", t.PCI)
+	a, err := n.attachment(devinfo, "alone", t.PCI)
 	if err != nil {
 		return err
 	}
@@ -115,9 +106,9 @@ func lives(ctx context.Context, a *attachment, t *target, vdpa string, again boo
 }
 
 // attached moves the interface into a pod.
-func attached(plugins string, named bool) func(context.Context, *node, *target, *time.Duration) error {
+func attached(plugins string) func(context.Context, *node, *target, *time.Duration) error {
 	return func(ctx context.Context, n *node, t *target, add *time.Duration) error {
-		a, err := n.pod(plugins, "moved", t, named)
+		a, err := n.attachment(plugins, "moved", t.PCI)
 		if err != nil {
 			return err
 		}
@@ -137,26 +128,14 @@ func attached(plugins string, named bool) func(context.Context, *node, *target, 
 	}
 }
 
-func (n *node) pod(plugins, name string, t *target, named bool) (*attachment, error) {
-	w, err := n.network(plugins)
-	if err != nil {
-		return nil, err
-	}
-	id := ""
-	if named {
-		id = t.PCI
-	}
-	return w.attachment(name, id)
-}
-
 func byInterface(ctx context.Context, n *node, t *target, add *time.Duration) error {
-	return attached(fmt.Sprintf(`{"type": "host-device", "device": %q}, %s`, t.IfName, blind), false)(ctx, n, t, add)
+	return attached(fmt.Sprintf(`{"type": "host-device", "device": %q}, %s`, t.IfName, blind))(ctx, n, t, add)
 }
 
 // killed removes the pod's namespace, as a runtime does that was killed. The kernel returns the interface, and DEL without
 // the namespace must leave nothing.
 func killed(ctx context.Context, n *node, t *target, add *time.Duration) error {
-	a, err := n.pod(hostDevice+", "+devinfo, "killed", t, true)
+	a, err := n.attachment(hostDevice+", "+devinfo, "killed", t.PCI)
 	if err != nil {
 		return err
 	}
@@ -175,7 +154,7 @@ func macvlan(ctx context.Context, n *node, t *target, add *time.Duration) error 
 	} else if len(i.MAC) != 6 {
 		return notApplicable("it is not Ethernet")
 	}
-	a, err := n.pod(fmt.Sprintf(`{"type": "macvlan", "master": %q}, %s`, t.IfName, blind), "macvlan", t, false)
+	a, err := n.attachment(fmt.Sprintf(`{"type": "macvlan", "master": %q}, %s`, t.IfName, blind), "macvlan", t.PCI)
 	if err != nil {
 		return err
 	}
@@ -183,16 +162,12 @@ func macvlan(ctx context.Context, n *node, t *target, add *time.Duration) error 
 }
 
 func vdpa(ctx context.Context, n *node, t *target, add *time.Duration) error {
-	w, err := n.network(devinfo)
-	if err != nil {
-		return err
-	}
 	for _, name := range t.vdpa {
 		for k, id := range []string{name, t.PCI} {
 			if id == t.PCI && len(t.vdpa) > 1 {
 				continue // which one it is, nobody can tell
 			}
-			a, err := w.attachment(fmt.Sprint(name, k), id)
+			a, err := n.attachment(devinfo, fmt.Sprint(name, k), id)
 			if err == nil {
 				err = lives(ctx, a, t, name, true, add)
 			}

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -107,7 +105,7 @@ func (n *node) unpack() error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{own.DeviceInfoDir, own.DevicePluginDir, own.StateDir, own.CDIDir, n.dir + "/bin"} {
+	for _, dir := range []string{own.DeviceInfoDir, own.DevicePluginDir, own.StateDir, own.CDIDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -120,32 +118,10 @@ func (n *node) unpack() error {
 		return fmt.Errorf("the plugins at the end of the executable: %w: build it with make try", err)
 	}
 	defer archive.Close()
-	for _, f := range archive.File {
-		if err := extract(f, filepath.Join(n.plugins(), filepath.Base(f.Name))); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(os.RemoveAll(n.plugins()), os.CopyFS(n.plugins(), archive))
 }
 
 func (n *node) settings() string { return n.dir + "/node.json" }
-
-func extract(f *zip.File, path string) error {
-	from, err := f.Open()
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close())
-}
 
 // A target is a network function of the node.
 type target struct {

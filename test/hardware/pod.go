@@ -18,7 +18,6 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
@@ -67,35 +66,50 @@ func removePods() {
 	}
 }
 
-// A network is a CNI configuration with its runtime.
-type network struct {
-	node *node
-	list *libcni.NetworkConfigList
-	cni  *libcni.CNIConfig
-	said bytes.Buffer // standard error of the plugins
+const ifName = "net1"
+
+// An attachment is one pod's interface in a network, with the network's runtime.
+type attachment struct {
+	invoke.DefaultExec // except ExecPlugin
+
+	node   *node
+	list   *libcni.NetworkConfigList
+	cni    *libcni.CNIConfig
+	rt     *libcni.RuntimeConf
+	said   bytes.Buffer // standard error of the plugins
+	result struct {
+		Interfaces []struct{ Name, Mac, Sandbox, PciID string }
+	}
+	took time.Duration // by ADD
 }
 
-func (n *node) network(plugins string) (*network, error) {
+// attachment makes a pod for a network with these plugins. Only plugins with the capability get the deviceID.
+func (n *node) attachment(plugins, pod, deviceID string) (*attachment, error) {
 	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "devinfo-try", "plugins": [%s]}`, plugins))
 	if err != nil {
 		return nil, err
 	}
-	w := &network{node: n, list: list}
-	w.cni = libcni.NewCNIConfigWithCacheDir([]string{n.plugins()}, n.dir+"/cni", w)
-	return w, nil
+	path, err := newPod(pod)
+	if err != nil {
+		return nil, fmt.Errorf("network namespace: %w", err)
+	}
+	args := map[string]any{"CNIDeviceInfoFile": filepath.Join(n.dir, "devinfo", pod), "deviceID": deviceID}
+	a := &attachment{node: n, list: list, rt: &libcni.RuntimeConf{ContainerID: podPrefix + pod, NetNS: path, IfName: ifName, CapabilityArgs: args}}
+	a.cni = libcni.NewCNIConfigWithCacheDir([]string{n.plugins()}, n.dir+"/cni", a)
+	return a, nil
 }
 
 // ExecPlugin runs a plugin. It dies with this program, so that nothing changes a function while --restore restores it.
-func (w *network) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+func (a *attachment) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path)
 	var out, said bytes.Buffer
-	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(environ, "DEVINFO_NODE_CONFIG="+w.node.settings()), bytes.NewReader(stdin), &out, &said
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = append(environ, "DEVINFO_NODE_CONFIG="+a.node.settings()), bytes.NewReader(stdin), &out, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	runtime.LockOSThread() // Pdeathsig is about the thread
 	err := cmd.Run()
 	runtime.UnlockOSThread()
-	w.said.Write(said.Bytes())
+	a.said.Write(said.Bytes())
 	if err == nil {
 		return out.Bytes(), nil
 	}
@@ -104,39 +118,6 @@ func (w *network) ExecPlugin(ctx context.Context, path string, stdin []byte, env
 		told.Details = out.String()
 	}
 	return nil, &told
-}
-
-func (w *network) FindInPath(plugin string, paths []string) (string, error) {
-	return invoke.FindInPath(plugin, paths)
-}
-
-func (w *network) Decode(data []byte) (version.PluginInfo, error) {
-	decoder := version.PluginDecoder{}
-	return decoder.Decode(data)
-}
-
-const ifName = "net1"
-
-// An attachment is one pod's interface in a network.
-type attachment struct {
-	*network
-	rt     *libcni.RuntimeConf
-	result struct {
-		Interfaces []struct{ Name, Mac, Sandbox, PciID string }
-	}
-	took time.Duration // by ADD
-}
-
-func (w *network) attachment(pod, deviceID string) (*attachment, error) {
-	path, err := newPod(pod)
-	if err != nil {
-		return nil, fmt.Errorf("network namespace: %w", err)
-	}
-	args := map[string]any{"CNIDeviceInfoFile": filepath.Join(w.node.dir, "devinfo", pod)}
-	if deviceID != "" {
-		args["deviceID"] = deviceID
-	}
-	return &attachment{network: w, rt: &libcni.RuntimeConf{ContainerID: podPrefix + pod, NetNS: path, IfName: ifName, CapabilityArgs: args}}, nil
 }
 
 func (a *attachment) add(ctx context.Context) error {

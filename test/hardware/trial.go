@@ -106,8 +106,8 @@ func (n *node) one(ctx context.Context, c check, t *target) (r result) {
 	began := time.Now()
 	var add time.Duration
 	r = result{Function: t.PCI, Check: c.name, Outcome: passedOutcome}
-	if err := c.needs(t); err != nil {
-		r.Outcome, r.Why = notApplicableOutcome, err.Error()
+	if r.Why = t.lacks(c.needs); r.Why != "" {
+		r.Outcome = notApplicableOutcome
 		return r
 	}
 	if err := n.mayTry(ctx, t); err != nil {

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -78,7 +79,7 @@ func noKubelet(proc, socket string) error {
 // judge sets why a function cannot be used, and who has it.
 func (u *uses) judge(t *target) {
 	t.given = first(t, u.held, u.open)
-	if t.why = first(t, u.shared, u.busy, u.onTop, u.virtualMachine, u.managed); t.why == "" {
+	if t.why = first(t, u.busy, u.onTop, u.virtualMachine, u.managed); t.why == "" {
 		t.why = t.given
 	}
 }
@@ -97,13 +98,6 @@ func first(t *target, tests ...func(*target) (string, error)) string {
 	return ""
 }
 
-func (u *uses) shared(t *target) (string, error) {
-	if t.VFs > 0 {
-		return fmt.Sprintf("it has %d VFs, which would lose their PF", t.VFs), nil
-	}
-	return "", nil
-}
-
 func (u *uses) held(t *target) (string, error) {
 	if slices.Contains(u.leased, sysfs.ID("pci", t.PCI)) || slices.ContainsFunc(t.vdpa, func(name string) bool { return slices.Contains(u.leased, sysfs.ID("vdpa", name)) }) {
 		return "devinfo has a lease of it: see devinfoctl list " + t.PCI, nil
@@ -111,8 +105,11 @@ func (u *uses) held(t *target) (string, error) {
 	return u.pods[t.PCI], nil
 }
 
-// busy is what the inventory knows: addresses, routes, ports of bonds and bridges, an interface that is elsewhere.
+// busy is what the inventory knows: VFs, addresses, routes, ports of bonds and bridges, an interface that is elsewhere.
 func (u *uses) busy(t *target) (string, error) {
+	if t.VFs > 0 {
+		return fmt.Sprintf("it has %d VFs, which would lose their PF", t.VFs), nil
+	}
 	if t.Driver == "" {
 		return "it has no driver", nil
 	}
@@ -128,15 +125,19 @@ func (u *uses) busy(t *target) (string, error) {
 }
 
 func (u *uses) onTop(t *target) (string, error) {
-	for _, l := range u.host.Links {
-		if l.Name != t.IfName || t.IfName == "" {
-			continue
-		}
-		if on := u.stacks[l.Index]; len(on) > 0 {
-			return fmt.Sprintf("%s is on %s", on[0], t.IfName), nil
-		}
+	if on := u.stacks[u.index(t)]; len(on) > 0 {
+		return fmt.Sprintf("%s is on %s", on[0], t.IfName), nil
 	}
 	return "", nil
+}
+
+// index returns that of a function's interface; 0 = it has none.
+func (u *uses) index(t *target) int {
+	n := slices.IndexFunc(u.host.Links, func(l listing.Interface) bool { return l.Name == t.IfName })
+	if n < 0 {
+		return 0
+	}
+	return u.host.Links[n].Index
 }
 
 // open looks for processes that have a device node of the function open.
@@ -204,21 +205,16 @@ func (u *uses) virtualMachine(t *target) (string, error) {
 
 // managed looks for a connection of NetworkManager, and for a file of systemd-networkd, that configures the interface.
 func (u *uses) managed(t *target) (string, error) {
-	for _, l := range u.host.Links {
-		if l.Name != t.IfName || t.IfName == "" {
-			continue
+	for _, m := range []struct{ who, file, key string }{
+		{"NetworkManager", "/run/NetworkManager/devices/", "connection-uuid="},
+		{"systemd-networkd", "/run/systemd/netif/links/", "NETWORK_FILE="},
+	} {
+		data, err := os.ReadFile(fmt.Sprint(u.root, m.file, u.index(t)))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
 		}
-		for _, m := range []struct{ who, file, key string }{
-			{"NetworkManager", "/run/NetworkManager/devices/", "connection-uuid="},
-			{"systemd-networkd", "/run/systemd/netif/links/", "NETWORK_FILE="},
-		} {
-			data, err := os.ReadFile(fmt.Sprint(u.root, m.file, l.Index))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return "", err
-			}
-			if slices.ContainsFunc(strings.Split(string(data), "\n"), func(line string) bool { return strings.HasPrefix(line, m.key) && line != m.key }) {
-				return m.who + " configures " + t.IfName, nil
-			}
+		if slices.ContainsFunc(strings.Split(string(data), "\n"), func(line string) bool { return strings.HasPrefix(line, m.key) && line != m.key }) {
+			return m.who + " configures " + t.IfName, nil
 		}
 	}
 	return "", nil

@@ -1,4 +1,4 @@
-// Pack appends executables to a program, as a zip archive that the program reads from its own file.
+// Pack appends a directory of executables to a program, as a zip archive that the program reads from its own file.
 package main
 
 import (
@@ -6,21 +6,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "pack PROGRAM EXECUTABLE...")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "pack PROGRAM DIRECTORY")
 		os.Exit(2)
 	}
-	if err := pack(os.Args[1], os.Args[2:]); err != nil {
+	if err := pack(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "pack:", err)
 		os.Exit(1)
 	}
 }
 
-func pack(program string, executables []string) error {
+func pack(program, executables string) error {
 	out, err := os.OpenFile(program, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
@@ -32,18 +31,8 @@ func pack(program string, executables []string) error {
 	}
 	archive := zip.NewWriter(out)
 	archive.SetOffset(end)
-	for _, path := range executables {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		to, err := archive.Create(filepath.Base(path))
-		if err != nil {
-			return err
-		}
-		if _, err := to.Write(data); err != nil {
-			return err
-		}
+	if err := archive.AddFS(os.DirFS(executables)); err != nil {
+		return err
 	}
 	return archive.Close()
 }
