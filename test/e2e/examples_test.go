@@ -5,7 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"testing"
 
 	"devinfo-cni.io/test/difftest"
@@ -26,15 +26,14 @@ func examples(t *testing.T, _ *nodeAgent) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := begin(t)
-			const command = `[sh, -c, "env | grep DEVINFO_; head /var/run/k8s.cni.cncf.io/devinfo/*.json; exec sleep infinity"]`
-			s.apply(inPlace(t, content(t, "deploy/examples/"+test.name+".yaml"), command))
+			s.apply(content(t, "deploy/examples/"+test.name+".yaml"))
 			v := s.running(test.name)
 			want := files("net1")
 			if !test.pci && !test.socket {
 				want = given{Files: []string{"network-info.json"}}
 			}
 			if test.socket {
-				want.SocketDirs = []string{userspaceDir + s.mustSandbox()[:12]}
+				want.SocketDirs = []string{userspaceDir + s.sandboxOf(test.name)[:12]}
 			}
 			s.has("container", v, want)
 			if test.pci {
@@ -48,23 +47,17 @@ func examples(t *testing.T, _ *nodeAgent) {
 	}
 }
 
-// inPlace replaces the image and the command of all pods by pod-view.
-func inPlace(t *testing.T, text, command string) string {
-	t.Helper()
-	const image = "image: busybox:1.37\n"
-	command = "command: " + command + "\n"
-	if pods := strings.Count(text, "kind: Pod\n"); pods != strings.Count(text, image) || pods != strings.Count(text, command) {
-		t.Fatalf("a pod has another image or command:\n%s", text)
-	}
-	return strings.NewReplacer(command, "command: [/pod-view]\n", image, "image: "+cluster.image+"\n").Replace(text)
-}
-
-// apply runs kubectl apply in the space.
+// apply applies objects in the space, with pod-view in place of busybox, which would have to be pulled. The end of the
+// test deletes DeviceClasses.
 func (s *space) apply(text string) {
 	s.Helper()
-	path := filepath.Join(s.TempDir(), "example.yaml")
+	text = regexp.MustCompile(`image: busybox:1\.37(\n +)command: \[.*\]\n`).ReplaceAllString(text, "image: "+cluster.image+"${1}command: [/pod-view]\n")
+	path := filepath.Join(s.TempDir(), "objects.yaml")
 	difftest.Write(s.T, path, text, 0o600)
 	shell(s.T, "kubectl -n "+s.name+" apply -f "+path)
+	for _, class := range regexp.MustCompile(`(?m)^kind: DeviceClass\nmetadata:\n  name: (.*)$`).FindAllStringSubmatch(text, -1) {
+		s.Cleanup(func() { shell(s.T, "kubectl delete deviceclass "+class[1]) })
+	}
 }
 
 // content returns the content of a file of the repository.

@@ -131,9 +131,8 @@ func injected(t *testing.T, _ *nodeAgent) {
 	pod.Spec.InitContainers = []corev1.Container{once}
 	s.create(pod)
 	view := s.running("a")
-	sandbox := s.mustSandbox()
 	want := files("net1", "net2", "net3")
-	want.SocketDirs = []string{userspaceDir + sandbox[:12]}
+	want.SocketDirs = []string{userspaceDir + s.sandboxOf("a")[:12]}
 	want.Nodes = []string{"/dev/net/tun 0" + strings.ReplaceAll(onNode(t, "stat", "-c", "%a_%u:%g", "/dev/net/tun"), "_", " ")}
 	s.has("container", view, want)
 	s.has("init container", s.said("a", "first"), want)

@@ -99,13 +99,11 @@ var scenarios = []struct {
 	run       func(*testing.T, *agent)
 	daemonSet bool
 }{
-	{"NodeOffersOneSharedDevice", offers, true},
 	{"ContainerGetsVhostUserSocket", vhostUserPort, true},
 	{"ForbiddenClaimIsRefusedWithReason", forbidden, true},
 	{"PodWithFailedNetworkDoesNotStartButCanBeDeleted", givenUp, false},
 	{"StoppedSandboxIsReplaced", stopped, true},
 	{"SlowNetworkHoldsNoOtherPod", slowNetwork, true},
-	{"NetworkThatFailsThreeTimesIsAttached", failingNetwork, false},
 	{"JobRunsOverSlowNetworks", jobOverSlowNetworks, true},
 	{"SlowEndHoldsNoOtherPod", slowEnd, false},
 	{"ContainerIsToldOfItsOwnRequests", eachItsOwn, false},

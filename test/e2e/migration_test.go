@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,39 +25,14 @@ func step(t *testing.T, name string) string {
 	return difftest.Block(t, filepath.Join(root, "docs/dra"), "yaml", "# "+name+"\n")
 }
 
-// applyPage applies a block of the page.
-func (s *space) applyPage(name string) {
-	s.Helper()
-	s.applyInPlace(step(s.T, name), "[sleep, infinity]")
-}
-
-// applyFile applies a file of the repository.
-func (s *space) applyFile(path string) {
-	s.Helper()
-	s.applyInPlace(content(s.T, path), "[sleep, infinity]")
-}
-
-// applyInPlace applies objects with pod-view as the image. The end of the test deletes DeviceClasses.
-func (s *space) applyInPlace(text, command string) {
-	s.Helper()
-	text = inPlace(s.T, text, command)
-	s.apply(text)
-	for _, object := range strings.Split(text, "\n---\n") {
-		if _, class, ok := strings.Cut(object, "kind: DeviceClass\nmetadata:\n  name: "); ok {
-			class, _, _ = strings.Cut(class, "\n")
-			s.Cleanup(func() { shell(s.T, "kubectl delete deviceclass "+class) })
-		}
-	}
-}
-
 // today also creates the class. While a device plugin offers the resource, the pod gets a device of the device
 // plugin.
 func today(t *testing.T, _ *agent) {
 	withMultus(t)
 	devicePlugin(t, pool{blue, []string{"0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}, ""})
 	s := begin(t)
-	s.applyPage("class.yaml")
-	s.applyFile("test/e2e/testdata/before.yaml")
+	s.apply(step(t, "class.yaml"))
+	s.apply(content(t, "test/e2e/testdata/before.yaml"))
 	s.in("before", "net1", bluePrefix)
 	if claim := s.get("before").Status.ExtendedResourceClaimStatus; claim != nil {
 		t.Errorf("the pod has a claim: %+v", claim)
@@ -68,8 +42,8 @@ func today(t *testing.T, _ *agent) {
 func byLimits(t *testing.T, _ *agent) {
 	noneLeft(t)
 	s := begin(t)
-	s.applyPage("class.yaml")
-	s.applyPage("limits.yaml")
+	s.apply(step(t, "class.yaml"))
+	s.apply(step(t, "limits.yaml"))
 	if v := s.in("limits", "net1", bluePrefix); v.Environment["DEVINFO_NET1"] == "" {
 		t.Errorf("the container has no device-info file: %v", v.Environment)
 	}
@@ -77,14 +51,14 @@ func byLimits(t *testing.T, _ *agent) {
 
 func byClaims(t *testing.T, _ *agent) {
 	s := begin(t)
-	s.applyPage("class.yaml")
-	s.applyFile("deploy/examples/migration/claim.yaml")
+	s.apply(step(t, "class.yaml"))
+	s.apply(content(t, "deploy/examples/migration/claim.yaml"))
 	v := s.in("claim", "net1", bluePrefix)
 	if v.Claims["resourceclaimtemplates/blue/vf"] == nil || v.Environment["DEVINFO_NET1"] == "" {
 		t.Errorf("the container has %v and %v", slices.Collect(maps.Keys(v.Claims)), v.Environment)
 	}
 	s.attached("claim", "blue", "vf", "net1", bluePrefix)
-	s.applyInPlace(content(t, "deploy/cni-dra-driver/examples/first-available.yaml"), "[sleep, infinity]")
+	s.apply(content(t, "deploy/cni-dra-driver/examples/first-available.yaml"))
 	s.in("otherwise", "net1", bluePrefix)
 	if got := s.allocation("otherwise", "net/vf"); got.Driver != driver {
 		t.Errorf("the pod that would take others has %+v", got)
@@ -96,8 +70,8 @@ func byClaims(t *testing.T, _ *agent) {
 func limitsWithOlderMultus(t *testing.T, _ *agent) {
 	withMultus(t)
 	s := begin(t)
-	s.applyPage("class.yaml")
-	s.applyPage("limits.yaml")
+	s.apply(step(t, "class.yaml"))
+	s.apply(step(t, "limits.yaml"))
 	s.in("limits", "net1", bluePrefix)
 	if claim := s.get("limits").Status.ExtendedResourceClaimStatus; claim != nil {
 		t.Errorf("Multus has kept %+v", claim)
@@ -108,8 +82,8 @@ func limitsWithOlderMultus(t *testing.T, _ *agent) {
 func olderMultus(t *testing.T, _ *agent) {
 	withMultus(t)
 	s := begin(t)
-	s.applyPage("multus.yaml")
-	s.applyFile("test/e2e/testdata/before.yaml")
+	s.apply(step(t, "multus.yaml"))
+	s.apply(content(t, "test/e2e/testdata/before.yaml"))
 	s.event("before", "VF pci addr is required")
 	s.notRunning("before")
 }
@@ -117,8 +91,8 @@ func olderMultus(t *testing.T, _ *agent) {
 // forNewerMultus runs the pod without Multus, so no plugin attaches it.
 func forNewerMultus(t *testing.T, _ *agent) {
 	s := begin(t)
-	s.applyPage("multus.yaml")
-	s.applyFile("test/e2e/testdata/before.yaml")
+	s.apply(step(t, "multus.yaml"))
+	s.apply(content(t, "test/e2e/testdata/before.yaml"))
 	s.vfOf("before")
 	if v := s.running("before"); v.interfaceIn("net1", bluePrefix) != nil {
 		t.Errorf("the driver has attached the pod: %+v", v.Interfaces)

@@ -5,7 +5,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/test/difftest"
 )
 
 // withMultus puts Multus before the node's network until the end of the test.
@@ -139,21 +137,4 @@ func program(t *testing.T, name, script string) {
 	feedOnNode(t, script, "tee", path)
 	onNode(t, "chmod", "0755", path)
 	t.Cleanup(func() { onNode(t, "rm", path) })
-}
-
-// wrongDevice checks that the pod gets an event with the error and its remedy, and starts after the network was
-// corrected.
-func wrongDevice(t *testing.T, _ *nodeAgent) {
-	const nonesuch = "0000:ff:1f.7"
-	s := begin(t)
-	ours := map[string]any{"type": "devinfo", "capabilities": capability}
-	wrong := maps.Clone(ours)
-	wrong["deviceInfo"] = map[string]any{"type": "pci", "pci": map[string]any{"pci-address": nonesuch}}
-	s.nad("net", nicResource, s.macvlan("10.11.71.0/24", wrong))
-	s.create(withNetworks("a", []string{nicResource}, "net"))
-	s.event("a", "the configuration's deviceInfo names the PCI function "+nonesuch, "deviceID names the PCI function "+cluster.card, "both must name the same device; correct the wrong source")
-	clean(t)
-	s.nad("net", nicResource, s.macvlan("10.11.71.0/24", ours))
-	want := map[string]string{"eth0": "", "net1": string(cardInfo().Encode())}
-	difftest.Same(t, "device-info in network-status", s.status("a"), want)
 }

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,32 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/test/difftest"
 )
-
-// offers waits until each node offers the device for software networks.
-func offers(t *testing.T, _ *agent) {
-	eventually(t, 2*time.Minute, func() error {
-		list, err := cluster.client.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{FieldSelector: "spec.driver=" + driver})
-		if err != nil {
-			return err
-		}
-		for _, slice := range list.Items {
-			if !cmp.Equal(dra.Shared(0), slice.Spec.Devices) || slice.Spec.Pool.Name != *slice.Spec.NodeName {
-				return fmt.Errorf("pool %s of node %s: %+v", slice.Spec.Pool.Name, *slice.Spec.NodeName, slice.Spec.Devices)
-			}
-		}
-		if len(list.Items) == 0 {
-			return errors.New("there is no ResourceSlice")
-		}
-		return nil
-	})
-}
 
 // attached checks that a pod has an interface in a network, and compares it with the pod's metadata and the claim's
 // status. It returns the address.
@@ -142,7 +120,6 @@ func vhostUserPort(t *testing.T, _ *agent) {
 	userspace(t)
 	s := begin(t)
 	s.apply(content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
-	t.Cleanup(func() { shell(t, "kubectl delete deviceclass vhost-user") })
 	v := s.running("demo-vhost-user")
 	if got := s.allocation("demo-vhost-user", "port"); got.Device != "cni" {
 		t.Errorf("the pod has device %s", got.Device)

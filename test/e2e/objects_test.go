@@ -38,7 +38,7 @@ func begin(t *testing.T) *space {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 		defer cancel()
 		if t.Failed() {
-			s.dump()
+			s.Log(shell(t, "kubectl -n "+s.name+" get pods,events 2>&1 || true"))
 		}
 		s.deletePods(ctx)
 		if err := cluster.client.CoreV1().Namespaces().Delete(ctx, s.name, metav1.DeleteOptions{}); err != nil {
@@ -293,9 +293,4 @@ func containsAll(text string, parts []string) bool {
 		}
 	}
 	return true
-}
-
-// dump logs the objects of a failed test.
-func (s *space) dump() {
-	s.Log(shell(s.T, "kubectl -n "+s.name+" get pods,events 2>&1 || true"))
 }

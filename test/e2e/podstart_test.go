@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The kinds of pods that the test compares.
@@ -46,16 +44,8 @@ var settings = []setting{
 const (
 	rounds  = 4  // number of times that each setting comes up
 	inTurn  = 5  // pods of a kind in a round, one after another
-	atOnce  = 30 // pods of a kind that are created at once
 	crowded = 25 // pods with four networks each: a daemon's memory is read with their 100 attachments
 )
-
-// A podStart is the start of one pod.
-type podStart struct {
-	sandbox time.Duration // from the runtime's RunPodSandbox to the start of the container
-	ready   time.Duration // from the creation of the pod to Ready
-	retries int           // calls of RunPodSandbox, after the first one
-}
 
 // TestPodsStartWithinLimits measures the start of pods with and without our programs, interleaved in one run. It needs
 // an otherwise idle machine.
@@ -65,37 +55,34 @@ func TestPodsStartWithinLimits(t *testing.T) {
 	}
 	needsKit(t, "they change what runs on the node")
 	findCard(t)
-	single, crowd := map[string][]podStart{}, map[string][]podStart{}
+	took := map[string][]time.Duration{}
 	use := map[string]*daemonUse{agentName: {}, system: {}}
-	for round := range rounds + 1 {
+	for round := range rounds {
 		for n := range settings {
 			set := settings[(round+n)%len(settings)]
 			set.during(t, fmt.Sprintf("%s-%d", set.name, round), func(s *space, pod func(kind, name string, networks int) *corev1.Pod) {
 				before := usedBy(t, set.daemon)
-				if round == rounds {
-					for _, kind := range set.kinds {
-						crowd[kind] = s.startAll("crowd-"+strconv.Itoa(slices.Index(set.kinds, kind)), atOnce, func(name string) *corev1.Pod { return pod(kind, name, 1) })
-						s.deletePods(s.ctx)
-					}
-					if set.daemon != "" {
-						s.startAll("many", crowded, func(name string) *corev1.Pod { return pod(set.kinds[0], name, 4) })
-						use[set.daemon].memory = usedBy(t, set.daemon).memory
-					}
-					return
-				}
 				for turn := range inTurn {
 					for n, kind := range set.kinds {
-						single[kind] = append(single[kind], s.startAll(fmt.Sprintf("one-%d-%d", turn, n), 1, func(name string) *corev1.Pod { return pod(kind, name, 1) })...)
+						took[kind] = append(took[kind], s.start(pod(kind, fmt.Sprintf("one-%d-%d", turn, n), 1)))
 						s.deletePods(s.ctx)
 					}
 				}
-				if set.daemon != "" {
-					use[set.daemon].processor += (usedBy(t, set.daemon).processor - before.processor) / (rounds * inTurn)
+				if set.daemon == "" {
+					return
+				}
+				use[set.daemon].processor += (usedBy(t, set.daemon).processor - before.processor) / (rounds * inTurn)
+				if round == rounds-1 {
+					for n := range crowded {
+						s.create(pod(set.kinds[0], fmt.Sprint("many-", n), 4))
+					}
+					s.allRun(crowded)
+					use[set.daemon].memory = usedBy(t, set.daemon).memory
 				}
 			})
 		}
 	}
-	report(t, single, crowd, use)
+	report(t, took, use)
 }
 
 // during runs f in the setting. The function pod makes pods of the setting's kinds.
@@ -158,7 +145,7 @@ func (s *space) usesMultus(want bool) {
 		s.create(podWith("probe"))
 		defer s.delete("probe")
 		s.running("probe")
-		out := onNode(s.T, "find", "/var/lib/cni/results", "-name", "multus-"+s.mustSandbox()+"-*")
+		out := onNode(s.T, "find", "/var/lib/cni/results", "-name", "multus-"+s.sandboxOf("probe")+"-*")
 		if (out != "") != want {
 			return fmt.Errorf("the runtime uses Multus: %v", !want)
 		}
@@ -166,80 +153,26 @@ func (s *space) usesMultus(want bool) {
 	})
 }
 
-// startAll creates pods at once, waits until they are ready, and returns their times. Their names begin with prefix.
-func (s *space) startAll(prefix string, count int, pod func(name string) *corev1.Pod) (all []podStart) {
+// start creates a pod, and returns the time from the runtime's RunPodSandbox to the start of the container.
+func (s *space) start(pod *corev1.Pod) time.Duration {
 	s.Helper()
-	watch, err := cluster.client.CoreV1().Pods(s.name).Watch(s.ctx, metav1.ListOptions{})
+	s.create(pod)
+	s.running(pod.Name)
+	started := s.time(feedOnNode(s.T, "crictl inspect -o go-template --template '{{.status.startedAt}}' $(crictl ps --quiet --pod "+s.sandboxOf(pod.Name)+")", "sh"))
+	// The lines of containerd and CRI-O at the begin of RunPodSandbox.
+	begin := regexp.MustCompile(fmt.Sprintf(`(?m)^time="([^"]+)" level=info msg="(?:RunPodSandbox for name:\\"%[1]s\\" uid:\\"[^"\\]+\\" namespace:\\"%[2]s\\"(?: attempt:\d+)?|Running pod sandbox: %[2]s/%[1]s/POD)"`, pod.Name, s.name))
+	found := begin.FindStringSubmatch(shell(s.T, "$E2E_CLUSTER logs "+containerRuntime(s.T)))
+	if found == nil {
+		s.Fatalf("the runtime's log does not say when the sandbox of %s began", pod.Name)
+	}
+	return started.Sub(s.time(strings.Replace(found[1], " ", "T", 1)))
+}
+
+func (s *space) time(text string) time.Time {
+	s.Helper()
+	at, err := time.Parse(time.RFC3339Nano, text)
 	must(s.T, err)
-	defer watch.Stop()
-	created, ready := map[string]time.Time{}, map[string]time.Duration{}
-	for n := range count {
-		name := fmt.Sprintf("%s-%d", prefix, n)
-		created[name] = time.Now()
-		s.create(pod(name))
-	}
-	late := time.After(10 * time.Minute)
-	for len(ready) < count {
-		select {
-		case event, ok := <-watch.ResultChan():
-			if !ok {
-				s.Fatal("the watch of the pods has ended")
-			}
-			if p, ok := event.Object.(*corev1.Pod); ok && isReady(p) && ready[p.Name] == 0 && !created[p.Name].IsZero() {
-				ready[p.Name] = time.Since(created[p.Name])
-			}
-		case <-late:
-			s.Fatalf("%d of %d pods are ready", len(ready), count)
-		}
-	}
-	began, calls := s.sandboxBegins()
-	for line := range strings.Lines(feedOnNode(s.T, startedContainers, "sh")) {
-		at, name, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if created[name].IsZero() {
-			continue
-		}
-		started, err := time.Parse(time.RFC3339Nano, at)
-		must(s.T, err)
-		all = append(all, podStart{started.Sub(began[name]), ready[name], calls[name] - 1})
-	}
-	if len(all) != count {
-		s.Fatalf("%d of %d containers run", len(all), count)
-	}
-	return all
-}
-
-func isReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// startedContainers is a script that prints the time and the pod of each container.
-const startedContainers = `for id in $(crictl ps --quiet); do
-crictl inspect -o go-template --template '{{.status.startedAt}} {{index .status.labels "io.kubernetes.pod.name"}}' $id
-done`
-
-// sandboxLine matches the line that a runtime logs at the begin of RunPodSandbox. Its groups are the time, the name and
-// the namespace for containerd, then the time, the namespace and the name for CRI-O.
-var sandboxLine = regexp.MustCompile(`(?m)^time="([^"]+)" level=info msg="RunPodSandbox for name:\\"([^"\\]+)\\" uid:\\"[^"\\]+\\" namespace:\\"([^"\\]+)\\"(?: attempt:\d+)?"|` +
-	`^time="([^"]+)" level=info msg="Running pod sandbox: ([^/]+)/([^/]+)/POD"`)
-
-// sandboxBegins returns the time of the first RunPodSandbox, and the number of calls, by pod of the space.
-func (s *space) sandboxBegins() (began map[string]time.Time, calls map[string]int) {
-	s.Helper()
-	began, calls = map[string]time.Time{}, map[string]int{}
-	for _, m := range sandboxLine.FindAllStringSubmatch(shell(s.T, "$E2E_CLUSTER logs "+containerRuntime(s.T)), -1) {
-		at, name, namespace := cmp.Or(m[1], m[4]), cmp.Or(m[2], m[6]), cmp.Or(m[3], m[5])
-		if namespace != s.name {
-			continue
-		}
-		if calls[name]++; calls[name] == 1 {
-			when, err := time.Parse(time.RFC3339Nano, strings.Replace(at, " ", "T", 1))
-			must(s.T, err)
-			began[name] = when
-		}
-	}
-	return began, calls
+	return at
 }
 
 // daemonUse is what a daemon uses.
@@ -266,27 +199,20 @@ func usedBy(t *testing.T, daemon string) daemonUse {
 	return daemonUse{(utime + stime) * tick, rss * float64(os.Getpagesize()) / (1024 * 1024)}
 }
 
-// report prints the table, and fails the test if a limit is exceeded. At once, a retry of the kubelet takes ten seconds
-// with and without us, so these times have no limit.
-func report(t *testing.T, single, crowd map[string][]podStart, use map[string]*daemonUse) {
-	sandbox := func(p podStart) time.Duration { return p.sandbox }
-	ready := func(p podStart) time.Duration { return p.ready }
+// report prints the table, and fails the test if a limit is exceeded.
+func report(t *testing.T, took map[string][]time.Duration, use map[string]*daemonUse) {
 	var table strings.Builder
-	fmt.Fprintf(&table, "%-46s %24s %10s %10s %26s\n", "kind of pod", "RunPodSandbox to start", "of (b)", "to Ready", fmt.Sprintf("%d at once: Ready, retries", atOnce))
-	base := times(single[withMacvlan], sandbox)
+	fmt.Fprintf(&table, "%-46s %24s %10s\n", "kind of pod", "RunPodSandbox to start", "of (b)")
+	base := took[withMacvlan]
 	for n, kind := range []string{bridgeAlone, withMacvlan, chained, injecting, byClaim} {
-		took, retries := times(single[kind], sandbox), 0
-		for _, p := range crowd[kind] {
-			retries += p.retries
-		}
-		low, high := interval(took, base)
-		fmt.Fprintf(&table, "(%c) %-42s %6.0f ms, %+4.0f..%+4.0f ms %9.2fx %7.0f ms %16.0f ms, %3d\n", 'a'+n, kind, ms(median(took)), ms(low), ms(high),
-			ms(median(took))/ms(median(base)), ms(median(times(single[kind], ready))), ms(median(times(crowd[kind], ready))), retries)
+		low, high := interval(took[kind], base)
+		ratio := ms(median(took[kind])) / ms(median(base))
+		fmt.Fprintf(&table, "(%c) %-42s %6.0f ms, %+4.0f..%+4.0f ms %9.2fx\n", 'a'+n, kind, ms(median(took[kind])), ms(low), ms(high), ratio)
 		limits := map[string]time.Duration{chained: 30 * time.Millisecond, injecting: 80 * time.Millisecond}
 		if limit, ok := limits[kind]; ok && high >= limit {
 			t.Errorf("%s: the difference to %s may be %v, limit %v", kind, withMacvlan, high, limit)
 		}
-		if ratio := ms(median(took)) / ms(median(base)); kind == byClaim && ratio > 1.10 {
+		if kind == byClaim && ratio > 1.10 {
 			t.Errorf("%s: %.2f times as long as %s, limit 1.10", kind, ratio, withMacvlan)
 		}
 	}
@@ -302,13 +228,6 @@ func median(list []time.Duration) time.Duration {
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func times(list []podStart, of func(podStart) time.Duration) (all []time.Duration) {
-	for _, p := range list {
-		all = append(all, of(p))
-	}
-	return all
-}
 
 // interval returns the 95 % confidence interval of the difference between the medians of two samples, by bootstrapping.
 func interval(a, b []time.Duration) (low, high time.Duration) {

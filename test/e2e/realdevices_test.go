@@ -219,7 +219,7 @@ func vfByClaim(t *testing.T, r *realNode) {
 // vfByExample runs the example of docs/dra/README.md.
 func vfByExample(t *testing.T, r *realNode) {
 	s := begin(t)
-	s.applyInPlace(content(t, "deploy/examples/vf-claim.yaml"), `[sh, -c, "env | grep DEVINFO_; ip address show net1; exec sleep infinity"]`)
+	s.apply(content(t, "deploy/examples/vf-claim.yaml"))
 	s.attached("vf", "blue", "vf", "net1", "10.57.1.")
 	s.tells(s.running("vf"), "net1", pciText(s.vfOf("vf"), bluePF))
 	s.delete("vf")

@@ -11,9 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sandbox returns the ID of the only sandbox that runs in the space.
-func (s *space) sandbox() (string, error) { return s.readySandbox() }
-
+// readySandbox returns the ID of the only sandbox that runs in the space, or of those that pass a filter.
 func (s *space) readySandbox(filter ...string) (string, error) {
 	out, err := tryOnNode("", append([]string{"crictl", "pods", "--quiet", "--state", "ready", "--namespace", s.name}, filter...)...)
 	if ids := strings.Fields(out); err == nil && len(ids) != 1 {
@@ -30,21 +28,14 @@ func (s *space) sandboxOf(pod string) string {
 	return id
 }
 
-func (s *space) mustSandbox() string {
-	s.Helper()
-	id, err := s.sandbox()
-	must(s.T, err)
-	return id
-}
-
-// stop stops the running sandbox, as an administrator of the node might, and returns its ID.
+// stop stops the sandbox of the pod "a", as an administrator of the node might, and returns its ID.
 func (s *space) stop() string {
 	s.Helper()
-	id := s.mustSandbox()
+	id := s.sandboxOf("a")
 	if _, err := tryOnNode("", "crictl", "stopp", id); err != nil {
 		// The kubelet also stops the sandbox when it sees it ending. One of the two may then fail, because the node's
 		// own network has been removed during its DEL.
-		if now, _ := s.sandbox(); now == id {
+		if now, _ := s.readySandbox(); now == id {
 			s.Fatal(err)
 		}
 	}
@@ -55,7 +46,7 @@ func (s *space) stop() string {
 func (s *space) replacement(old string) (id string) {
 	s.Helper()
 	eventually(s.T, 3*time.Minute, func() (err error) {
-		if id, err = s.sandbox(); err == nil && id == old {
+		if id, err = s.readySandbox(); err == nil && id == old {
 			err = fmt.Errorf("sandbox %s still runs", old)
 		}
 		return err

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -62,15 +61,6 @@ func slowNetwork(t *testing.T, a *agent) {
 	}
 }
 
-// failingNetwork fails three times, beside the sandbox, and then succeeds.
-func failingNetwork(t *testing.T, _ *agent) {
-	s, slow, _ := held(t, "10.11.61.")
-	feedOnNode(t, "1\n2\n3\n", "tee", "/run/e2e-fail/ADD")
-	s.pod("a", slow)
-	s.event("a", "NetworkNotAttached", "e2e-held: not yet")
-	s.attached("a", "net0", "lan", "net1", "10.11.61.")
-}
-
 // jobOverSlowNetworks runs Jobs whose pods may not restart. Their only containers run in the end.
 func jobOverSlowNetworks(t *testing.T, a *agent) {
 	s, slow, fast := held(t, "10.11.62.")
@@ -123,30 +113,4 @@ func slowEnd(t *testing.T, a *agent) {
 		return nil
 	})
 	clean(t)
-}
-
-// TestPodsOverSlowNetworks measures the start of pods whose network takes long, one after another and at once.
-func TestPodsOverSlowNetworks(t *testing.T) {
-	if os.Getenv("E2E_MEASURE") == "" {
-		t.Skip("it measures, and needs an otherwise idle machine: make bench BENCH=pods")
-	}
-	needsKit(t, "the plugins are on the node")
-	startProcess(t)
-	for n, seconds := range []string{"0.2", "1", "3"} {
-		t.Run(seconds+" s", func(t *testing.T) {
-			program(t, "e2e-slow-"+seconds, "#!/bin/sh\n[ $CNI_COMMAND != ADD ] || sleep "+seconds+"\nexec /opt/cni/bin/macvlan\n")
-			s := begin(t)
-			network := s.on(fmt.Sprintf("10.11.%d.0/24", 67+n), map[string]any{"type": "e2e-slow-" + seconds, "master": cluster.master, "mode": "bridge"})
-			template := s.template(requests(request("lan", s.class("net1", network))))
-			pod := func(name string) *corev1.Pod { return podWith(name, template) }
-			ready := func(p podStart) time.Duration { return p.ready }
-			var alone []podStart
-			for turn := range inTurn {
-				alone = append(alone, s.startAll(fmt.Sprintf("one-%d", turn), 1, pod)...)
-				s.deletePods(s.ctx)
-			}
-			crowd := s.startAll("crowd", 20, pod)
-			t.Logf("ADD of %s s: from creation to Ready %.0f ms alone, %.0f ms of 20 at once (medians)", seconds, ms(median(times(alone, ready))), ms(median(times(crowd, ready))))
-		})
-	}
 }
