@@ -166,7 +166,7 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 		}
 		names, ok := validate.Networks(a.Network, a.Namespace) // several only of a pod that waits
 		if !ok && a.Waits {
-			a.Problem = validate.Problem("networks")
+			a.Problem = validate.Rules.Of("networks").String()
 		}
 		for _, name := range names {
 			if _, known := findings[name]; !known && len(findings) < 50 {
@@ -190,7 +190,7 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 	missing := strings.Contains(network.resource, "/") && !slices.Contains(a.Requests, network.resource) // without a domain nothing can request it
 	switch {
 	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
-		a.Problem = validate.Problem("not-requested", "resource", network.resource, "network", at, "unless", "")
+		a.Problem = validate.Rules.Of("not-requested", "resource", network.resource, "network", at, "unless", "").String()
 	case a.Waits && network.absent: // that of a pod that has started was deleted since
 		a.Problem = cluster.Problem("no-network", "network", at)
 	case a.Waits && network.refused != "":

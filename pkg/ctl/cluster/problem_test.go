@@ -6,4 +6,4 @@ import (
 	"devinfo-cni.io/pkg/ctl/finding/findingtest"
 )
 
-func TestTroubleshootingExplainsProblems(t *testing.T) { findingtest.Explained(t, "../../..", Rules()) }
+func TestTroubleshootingExplainsProblems(t *testing.T) { findingtest.Explained(t, "../../..", rules) }

@@ -21,9 +21,7 @@ const (
 // A Rule is a kind of finding, a row of a table.
 type Rule struct {
 	Name    string
-	Check   string // name of the check or command that looks for it
 	Level   Level
-	Reads   string // the facts that tell
 	Text    string // {name} stands for what was found
 	Remedy  string // "" = there is nothing to do
 	Section string // anchor in docs/troubleshooting.md; "" = nobody looks for it there
@@ -31,16 +29,18 @@ type Rule struct {
 }
 
 // Row returns a rule with these fields.
-func Row(name, check string, level Level, reads, text, remedy, section, says string) Rule {
-	return Rule{name, check, level, reads, text, remedy, section, says}
+func Row(name string, level Level, text, remedy, section, says string) Rule {
+	return Rule{name, level, text, remedy, section, says}
 }
 
 // String returns the text with the remedy.
 func (r Rule) String() string { return strings.TrimSuffix(r.Text+": "+r.Remedy, ": ") }
 
+type Table []Rule
+
 // Of returns the rule of that name with values in its text and remedy. values are names, each with its value.
-func Of(table []Rule, name string, values ...string) Rule {
-	r := table[slices.IndexFunc(table, func(r Rule) bool { return r.Name == name })]
+func (t Table) Of(name string, values ...string) Rule {
+	r := t[slices.IndexFunc(t, func(r Rule) bool { return r.Name == name })]
 	for n := range values {
 		if n%2 == 0 {
 			values[n] = "{" + values[n] + "}"

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"devinfo-cni.io/pkg/ctl/finding"
 )
 
 // networksAnnotation is where a pod requests networks (Network Custom Resource Definition De-facto Standard, section 4.1).
@@ -156,9 +154,4 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 		}
 	}
 	return true
-}
-
-// Problem returns the text and the remedy of a rule, with values in them: see [finding.Of].
-func Problem(rule string, values ...string) string {
-	return finding.Of(Rules(), rule, values...).String()
 }
