@@ -109,7 +109,13 @@ func (l *Live) ask(ctx context.Context, types []string) {
 	plugins := make([]Plugin, len(found))
 	var all sync.WaitGroup
 	for n, path := range found {
-		all.Go(func() { plugins[n] = Executable(ctx, path) })
+		all.Go(func() {
+			if e, err := install.Examine(ctx, path); err != nil {
+				plugins[n] = Plugin{Path: path, Problem: err.Error()}
+			} else {
+				plugins[n] = Plugin{path, e.CNIVersions, e.Problem, e.Build}
+			}
+		})
 	}
 	all.Wait()
 	for n, path := range found {
@@ -208,15 +214,6 @@ func (l *Live) validate(texts map[string][]byte) {
 		}
 		l.Networks = append(l.Networks, n)
 	}
-}
-
-// Executable runs a plugin to get its CNI versions and its build.
-func Executable(ctx context.Context, path string) Plugin {
-	e, err := install.Examine(ctx, path)
-	if err != nil {
-		return Plugin{Path: path, Problem: err.Error()}
-	}
-	return Plugin{path, e.CNIVersions, e.Problem, e.Build}
 }
 
 // devices reads the devices of pods from the kubelet's pod resources API. It leaves out PCI devices of other kinds, such as

@@ -37,9 +37,9 @@ var ownersSet = []struct {
 		}
 		return "vlan " + strconv.Itoa(v.VLAN)
 	}, true},
-	{func(v VF) string { return "trust " + onOff(v.Trust) }, true},
+	{func(v VF) string { return "trust " + onOff[v.Trust] }, true},
 	{func(v VF) string { return fmt.Sprintf("min_tx_rate %d max_tx_rate %d", v.MinRate, v.MaxRate) }, true},
-	{func(v VF) string { return "spoofchk " + onOff(v.SpoofCheck) }, false},
+	{func(v VF) string { return "spoofchk " + onOff[v.SpoofCheck] }, false},
 	{func(v VF) string {
 		if v.LinkState == nl.IFLA_VF_LINK_STATE_ENABLE {
 			return "state enable"
@@ -54,12 +54,7 @@ var ownersSet = []struct {
 	}, false},
 }
 
-func onOff(is bool) string {
-	if is {
-		return "on"
-	}
-	return "off"
-}
+var onOff = map[bool]string{false: "off", true: "on"}
 
 // leftovers finds settings of free VFs that the free VFs of the same PF do not have.
 func leftovers(e *Evidence, list *findings) {
@@ -77,7 +72,7 @@ func leftovers(e *Evidence, list *findings) {
 			var what, undo []string
 			for _, s := range ownersSet {
 				if most := usual(beside[pf], s.words, s.alone); most != "" && s.words(v) != most {
-					what, undo = append(what, said(s.words(v))), append(undo, most)
+					what, undo = append(what, s.words(v)), append(undo, most)
 				}
 			}
 			if what != nil {
@@ -87,41 +82,23 @@ func leftovers(e *Evidence, list *findings) {
 	}
 }
 
-// said turns the words of a command into those of a text.
-func said(words string) string {
-	return strings.NewReplacer("vlan ", "VLAN ", "mac ", "MAC ").Replace(words)
-}
-
 // usual returns the setting that most VFs of a list have, "" = none. If alone is set, a VF without others beside it is
 // compared with a new VF, and so are as many of each kind. A MAC is only unusual beside a VF without one, because owners
 // give one to each VF.
-func usual(list []VF, words func(VF) string, alone bool) (most string) {
+func usual(list []VF, words func(VF) string, alone bool) string {
 	fresh, number := words(VF{}), map[string]int{}
 	for _, v := range list {
 		number[words(v)]++
 	}
-	if strings.HasPrefix(fresh, "mac ") {
-		if number[fresh] > 0 {
-			most = fresh
-		}
-		return most
-	}
-	tie := len(list) == 1
-	for w, n := range number {
-		if n > number[most] {
-			most = w
-		}
-	}
-	for w, n := range number {
-		tie = tie || w != most && n == number[most]
-	}
-	switch {
-	case tie && alone:
+	all := slices.SortedFunc(maps.Keys(number), func(a, b string) int { return number[b] - number[a] })
+	tie := len(list) == 1 || len(all) > 1 && number[all[0]] == number[all[1]]
+	switch isMAC := strings.HasPrefix(fresh, "mac "); {
+	case isMAC && number[fresh] > 0, tie && alone:
 		return fresh
-	case tie:
+	case isMAC, tie:
 		return ""
 	}
-	return most
+	return all[0]
 }
 
 // unsettled reports whether the settings of all VFs are unknown.

@@ -16,31 +16,20 @@ func isCandidate(d *hostdev.Device) bool {
 	return d.Kind == hostdev.VF || d.Kind == hostdev.VDPA || d.Kind == hostdev.SF && d.Number != nil
 }
 
-func (e *Evidence) candidates() []*hostdev.Device {
-	return slices.DeleteFunc(slices.Clone(e.Devices), func(d *hostdev.Device) bool { return !isCandidate(d) })
-}
-
-// free returns the devices of a list that no pod is known to have. Whoever has a vDPA device has the VF or SF below it too,
-// and the other way round. An attachment without a lease that names a device uses it.
-func (e *Evidence) free(list []*hostdev.Device) (free []*hostdev.Device) {
-	used := map[*hostdev.Device]bool{}
-	held, at := e.holds(), map[string]*hostdev.Device{}
-	for _, d := range e.Devices {
-		at[d.At.Name] = d
-		used[d] = len(held[d.At.Name]) > 0
-	}
+// free returns the VFs, SFs and vDPA devices that no pod is known to have. Whoever has a vDPA device has the VF or SF below it
+// too, and the other way round. An attachment without a lease that names a device uses it.
+func (e *Evidence) free() (free []*hostdev.Device) {
+	held, named, used := e.holds(), map[string]bool{}, map[*hostdev.Device]bool{}
 	for _, a := range e.Attachments {
-		if d := at[a.Device]; d != nil && !a.Left() {
-			used[d] = true
-		}
+		named[a.Device] = named[a.Device] || !a.Left()
 	}
 	for _, d := range e.Devices { // each after its parent
-		if up := d.Parent; up != nil && isCandidate(up) && used[d] {
-			used[up] = true
+		if used[d] = len(held[d.At.Name]) > 0 || named[d.At.Name]; used[d] && d.Parent != nil {
+			used[d.Parent] = true
 		}
 	}
-	for _, d := range list {
-		if !used[d] && (d.Parent == nil || !used[d.Parent] || !isCandidate(d.Parent)) {
+	for _, d := range e.Devices {
+		if isCandidate(d) && !used[d] && (d.Parent == nil || !used[d.Parent] || !isCandidate(d.Parent)) {
 			free = append(free, d)
 		}
 	}
@@ -57,7 +46,7 @@ func countUsable(e *Evidence) string {
 	for _, c := range e.Live.Conditions {
 		read[c.Name] = true
 	}
-	for _, d := range e.free(e.candidates()) {
+	for _, d := range e.free() {
 		if !d.LacksInterface() || d.OnlyRDMA() {
 			number++
 			unread = unread || !read[d.IfName]
@@ -74,21 +63,25 @@ func countUsable(e *Evidence) string {
 }
 
 // Unusable returns why the next pod could not use a device of the node, and nothing if a pod may have it.
-func (e *Evidence) Unusable(name string) (faults []settings.Fault) {
-	judge := e.judge()
-	for _, d := range e.free(e.candidates()) {
-		for _, f := range judge(d) {
-			is := d.At.Name == name || slices.ContainsFunc(d.Ports, func(p sysfs.Port) bool { return p.Name == name })
-			if is && (f.Rule != settings.NoInterface || e.lost(d) != "") {
-				faults = append(faults, f)
-			}
+func (e *Evidence) Unusable(name string) (why []settings.Fault) {
+	for _, f := range e.faults() {
+		if f.of.At.Name == name || slices.ContainsFunc(f.of.Ports, func(p sysfs.Port) bool { return p.Name == name }) {
+			why = append(why, f.Fault)
 		}
 	}
-	return faults
+	return why
 }
 
-// judge returns a function that returns the rules that a free device breaks.
-func (e *Evidence) judge() func(d *hostdev.Device) []settings.Fault {
+// A fault is one reason why the next pod could not use a free device.
+type fault struct {
+	settings.Fault
+	of   *hostdev.Device
+	rule string // of [Rules]
+}
+
+// faults returns what is wrong with free devices. sriov-cni does not restore what a pod has set on an interface, and neither
+// does the kernel when it moves the interface back. Without a record of before, an administrator may have wanted it.
+func (e *Evidence) faults() (list []fault) {
 	conditions, vfs, carry := map[string]settings.Condition{}, map[string]*settings.VFRecord{}, map[*hostdev.Device]bool{}
 	if e.Live != nil {
 		for _, c := range e.Live.Conditions {
@@ -103,23 +96,13 @@ func (e *Evidence) judge() func(d *hostdev.Device) []settings.Fault {
 	for _, d := range e.Devices {
 		carry[d.Parent] = true
 	}
-	return func(d *hostdev.Device) []settings.Fault {
+	for _, d := range e.free() {
 		c, known := conditions["net "+d.IfName]
 		if !known || d.IfName == "" {
 			c = conditions[d.At.Name]
 		}
 		c.Of, c.VF, c.Carry, c.Closed = d, vfs[d.PCI], carry[d], e.Closed
-		return settings.Usable(c)
-	}
-}
-
-// usable finds free devices that the next pod could not use. sriov-cni does not restore what a pod has set on an interface,
-// and neither does the kernel when it moves the interface back. Without a record of before, an administrator may have
-// wanted it.
-func usable(e *Evidence, list *findings) {
-	judge := e.judge()
-	for _, d := range e.free(e.candidates()) {
-		for _, f := range judge(d) {
+		for _, f := range settings.Usable(c) {
 			rule := "unusable"
 			switch {
 			case f.Rule == settings.NoInterface:
@@ -128,9 +111,17 @@ func usable(e *Evidence, list *findings) {
 				rule = "unusable-by-some"
 			}
 			if rule != "" {
-				list.add(rule, "device", d.At.Name, "found", f.Found, "remedy", f.Remedy, "rule", f.Rule, "last", e.last(d.At.Name))
+				list = append(list, fault{f, d, rule})
 			}
 		}
+	}
+	return list
+}
+
+func usable(e *Evidence, list *findings) {
+	for _, f := range e.faults() {
+		device := f.of.At.Name
+		list.add(f.rule, "device", device, "found", f.Found, "remedy", f.Remedy, "rule", f.Rule, "last", e.last(device))
 	}
 }
 
