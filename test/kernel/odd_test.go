@@ -207,8 +207,8 @@ func TestOddBootIDKeepsAttachments(t *testing.T) {
 		for what, why := range map[string]string{
 			"unreadable": "open /proc/sys/kernel/random/boot_id: permission denied",
 			"corrupt":    "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"{\\\\x00\\\"",
-			"huge":       "/proc/sys/kernel/random/boot_id: not a boot ID: ",
-			"named pipe": "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"\\\"",
+			"huge":       "/proc/sys/kernel/random/boot_id: ",
+			"named pipe": "/proc/sys/kernel/random/boot_id: not a regular file",
 			"empty":      "/proc/sys/kernel/random/boot_id: not a boot ID: \\\"\\\"",
 		} {
 			for _, conf := range []string{standalone, delegates(bridgeConf)} {

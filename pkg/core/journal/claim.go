@@ -49,7 +49,7 @@ func (c *Claim) EndCommand() string {
 
 // Claim returns the claim in a record of this boot, or nil if the record does not exist.
 func (j *Journal) Claim(record string) (*Claim, error) {
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return nil, err
 	}
 	data, err := j.claims.Read(record)
@@ -71,7 +71,7 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 }
 
 func (j *Journal) Claims() ([]string, error) {
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return nil, err
 	}
 	return j.claims.Names()

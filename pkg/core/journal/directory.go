@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"syscall"
 
 	"devinfo-cni.io/pkg/host/store"
@@ -42,28 +41,20 @@ func (e *ExposedError) Error() string {
 func (e *ExposedError) Unwrap() error { return e.Err }
 
 // Own returns an [*ExposedError] if other users can change the journal.
-func (j *Journal) Own() error { return j.owner.look() }
-
-// owner knows whether only root and this process's user can change the journal in a directory.
-type owner struct {
-	dir   string
-	known atomic.Bool // it is so
-}
-
-func (o *owner) look() error {
-	if err := store.Own(o.dir, entriesDir, claimsDir, Caches, "leases", "leases/device", "leases/file", SpecLeases, "leases/socket"); err != nil {
+func (j *Journal) Own() error {
+	if err := store.Own(j.dir, entriesDir, claimsDir, Caches, "leases", "leases/device", "leases/file", SpecLeases, "leases/socket"); err != nil {
 		return &ExposedError{err}
 	}
-	o.known.Store(true)
+	j.owned.Store(true)
 	return nil
 }
 
-// readable looks once, unless the records are only shown.
-func (o *owner) readable(show bool) error {
-	if show || o.known.Load() {
+// readable is Own, but looks only until it has seen once that all is well, and not at all if the records are only shown.
+func (j *Journal) readable() error {
+	if j.Show || j.owned.Load() {
 		return nil
 	}
-	return o.look()
+	return j.Own()
 }
 
 // Ignored returns a journal without records, for callers that must not believe those of j. It ignores no lock of

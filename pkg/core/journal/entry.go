@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -194,17 +192,12 @@ func (e *Entry) HostSocketDir() string {
 // BootID returns the kernel's ID of the current boot.
 func BootID() (string, error) {
 	const path = "/proc/sys/kernel/random/boot_id"
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a sandbox may have a FIFO at this path
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, 65))
+	data, err := store.ReadFile(path, 1<<20) // a sandbox may have anything at this path
 	if err != nil {
 		return "", err
 	}
 	id := strings.TrimSpace(string(data))
-	if id == "" || len(data) > 64 || strings.ContainsRune(id, 0) {
+	if id == "" || len(id) > 64 || strings.ContainsRune(id, 0) {
 		return "", fmt.Errorf("%s: not a boot ID: %.20q", path, id)
 	}
 	return id, nil

@@ -145,7 +145,7 @@ func (j *Journal) Holds(k Key, kind Kind, id string) bool {
 // attachments whose network namespace no longer exists. It includes a corrupt entry of the current boot.
 func (j *Journal) Holders(kind Kind, id string) (list []Holder, err error) {
 	l := lease{kind, DeviceLease{ID: id}}
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return nil, err
 	}
 	links, err := j.leases.of(l)
@@ -175,7 +175,7 @@ func (j *Journal) Owner(kind Kind, id string) (*Key, error) {
 
 // Leased returns the IDs of all things of a kind that have links, including stale ones.
 func (j *Journal) Leased(kind Kind) ([]string, error) {
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return nil, err
 	}
 	return j.leases.ids(kind)
@@ -183,7 +183,7 @@ func (j *Journal) Leased(kind Kind) ([]string, error) {
 
 // FillFromLeases fills the lease fields of a corrupt entry from the links on disk. It reads every lease of the node.
 func (j *Journal) FillFromLeases(e *Entry) error {
-	name, err := e.readable(j)
+	name, err := j.entry(e.Key)
 	if err != nil {
 		return err
 	}

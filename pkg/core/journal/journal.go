@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -46,8 +47,8 @@ type Journal struct {
 	entries records
 	claims  records
 	leases  links
-	owner   *owner
-	driver  *state.Netns
+	driver  state.Netns
+	owned   atomic.Bool // only root and this process's user can change the journal
 }
 
 // records is the directory of the records of all attachments, or of all claims.
@@ -65,7 +66,7 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
-		NetnsGone: link.NetnsGone, ClaimDir: func() string { return state.NodeDir(stateDir) }, bootID: bootID, dir: filepath.Clean(stateDir), owner: &owner{dir: stateDir}, driver: new(state.Netns),
+		NetnsGone: link.NetnsGone, ClaimDir: func() string { return state.NodeDir(stateDir) }, bootID: bootID, dir: filepath.Clean(stateDir),
 		entries: records{in(entriesDir)}, claims: records{in(claimsDir)}, leases: links{in("leases")},
 	}
 }
@@ -74,7 +75,7 @@ func Open(stateDir, bootID string) *Journal {
 // returns a [*store.CorruptError]; callers warn and continue as if the entry did not exist. If a newer build
 // wrote the entry, Get returns a [*FormatError].
 func (j *Journal) Get(k Key) (*Entry, error) {
-	name, err := k.readable(j)
+	name, err := j.entry(k)
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +86,9 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 	return parseEntry(j.entries.Path(name), k, data, err)
 }
 
-// readable returns the name of an entry's file if the journal is readable.
-func (k Key) readable(j *Journal) (string, error) {
-	if err := j.owner.readable(j.Show); err != nil {
+// entry returns the name of an entry's file if the journal is readable.
+func (j *Journal) entry(k Key) (string, error) {
+	if err := j.readable(); err != nil {
 		return "", err
 	}
 	return k.entry()
@@ -130,7 +131,7 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 // ADD keeps its entry locked until it ends. A delegate inherits the lock and keeps it until it ends, even if
 // devinfo was killed.
 func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
-	name, err := k.readable(j)
+	name, err := j.entry(k)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +303,7 @@ func (j *Journal) Forget(e *Entry) error {
 
 // All returns the keys of all entries, or of those of a container, sorted by network.
 func (j *Journal) All(container ...string) (keys []Key, err error) {
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return nil, err
 	}
 	entries, err := j.entries.Entries(container...)
@@ -345,7 +346,7 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 	if err != nil { // no entry can have this key
 		return f()
 	}
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return err
 	}
 	return j.Alone(func() error {
@@ -372,11 +373,8 @@ func (j *Journal) Unrecorded(k Key, f func() error) error {
 // zero if the journal does not exist.
 func (j *Journal) Changed() (time.Time, error) {
 	stat, err := os.Stat(j.entries.Path(""))
-	if errors.Is(err, fs.ErrNotExist) {
-		return time.Time{}, nil
-	}
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, store.UnlessGone(err)
 	}
 	return stat.ModTime(), nil
 }

@@ -230,7 +230,7 @@ func (r records) writtenThisBoot(name string) bool {
 }
 
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return nil, err
 	}
 	asked := ""

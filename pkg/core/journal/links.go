@@ -154,7 +154,7 @@ func absent(err error) bool {
 // read entries, because that would take long on a node with many attachments. After a failure it continues with the
 // rest.
 func (j *Journal) Sweep(removed func(path string)) error {
-	if err := j.owner.readable(j.Show); err != nil {
+	if err := j.readable(); err != nil {
 		return err
 	}
 	in := func(dir string) func(string) { return func(name string) { removed(dir + "/" + name) } }
