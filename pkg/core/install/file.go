@@ -125,6 +125,26 @@ func (f file) remove() error {
 	})
 }
 
+const largest = 1 << 30 // size of a program
+
+// removeUnchanged removes the file if it has the checksum in a mark.
+func (f file) removeUnchanged(mark file) (removed bool, err error) {
+	sum := mark.sum()
+	if sum == "" {
+		return false, nil
+	}
+	has, err := store.ReadFile(string(f), largest)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, f.remove()
+	case err != nil:
+		return false, err
+	case checksum(has) != sum:
+		return false, nil
+	}
+	return true, f.remove()
+}
+
 func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
 
 // denied adds a remedy to the permission error that root gets in a directory of another user, such as
@@ -183,8 +203,7 @@ var errForeign = errors.New("was not installed by an agent")
 // file that has them. Without overwrite it leaves a file with other content alone unless an agent has installed it, and
 // returns errForeign. The warning is an error of setting the SELinux label.
 func (f file) keep(data []byte, mode fs.FileMode, overwrite bool) (state string, warning, err error) {
-	const limit = 1 << 30 // a program
-	has, err := store.ReadFile(string(f), limit)
+	has, err := store.ReadFile(string(f), largest)
 	absent, same := errors.Is(err, fs.ErrNotExist), err == nil && bytes.Equal(has, data)
 	if !absent && !same && !overwrite && !f.marked() {
 		return "", nil, errForeign

@@ -155,7 +155,11 @@ func (p *PluginFile) replace(done *Installation) error {
 	if done.Old == nil {
 		done.State = Installed
 	}
-	p.to.settle(string(p.at()), done.New)
+	settled := done.New
+	settled.usable = true // even if the owner or the mode is wrong, because another installation could not improve them
+	if p.to.stamp, err = stampOf(string(p.at())); err == nil {
+		p.to.known = &settled
+	}
 	return nil
 }
 
@@ -187,13 +191,8 @@ func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
 // another program has replaced it. It always removes the mark of the driver.
 func (p *PluginFile) RemovePlaced() (removed bool, err error) {
 	at := p.at()
-	sum := at.driverMark().sum()
-	has, err := os.ReadFile(string(at))
-	switch {
-	case sum == "" || errors.Is(err, fs.ErrNotExist):
-		err = nil
-	case err == nil && checksum(has) == sum && !at.marked():
-		removed, err = true, at.remove()
+	if !at.marked() {
+		removed, err = at.removeUnchanged(at.driverMark())
 	}
 	if err != nil {
 		return false, err
@@ -233,13 +232,4 @@ func (m *memo) examine(ctx context.Context, path string) (*Executable, error) {
 		*m = memo{now, e}
 	}
 	return e, err
-}
-
-// settle stores the description of a file that was just installed. The file counts as usable even if its
-// owner and mode are wrong, because another installation could not improve them.
-func (m *memo) settle(path string, e Executable) {
-	*m, e.usable = memo{}, true
-	if now, err := stampOf(path); err == nil {
-		*m = memo{now, &e}
-	}
 }

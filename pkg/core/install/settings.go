@@ -112,18 +112,5 @@ func (s *Settings) ignored() error {
 // leaves them, and removed is false.
 func (s *Settings) Remove() (removed bool, err error) {
 	to := file(s.To)
-	sum := to.agentMark().sum()
-	if sum == "" {
-		return false, nil
-	}
-	has, err := store.ReadFile(s.To, config.MaxFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, to.remove()
-	case err != nil:
-		return false, err
-	case checksum(has) != sum:
-		return false, nil
-	}
-	return true, to.remove()
+	return to.removeUnchanged(to.agentMark())
 }
