@@ -12,12 +12,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/host/link"
@@ -32,10 +32,10 @@ const (
 	defaultAnnotation  = "v1.multus-cni.io/default-network" // the network for eth0
 )
 
-// Configure subscribes to few events, because the runtime waits for the plugin at each one.
+// Configure subscribes to the events that Plugin has methods for.
 func (p *Plugin) Configure(_ context.Context, _, runtime, version string) (stub.EventMask, error) {
 	p.Log.Info("container runtime connected", "runtime", runtime, "version", version)
-	return api.MustParseEventMask("CreateContainer,RemovePodSandbox"), nil
+	return 0, nil
 }
 
 // Synchronize records the runtime's sandboxes, so that a refresh removes the directories of those that have ended.
@@ -299,14 +299,8 @@ func required(p *api.PodSandbox) (names []string) {
 	return names
 }
 
-// loggable makes a value from a pod safe for logs and events. It shortens and quotes the value if it is long
-// or contains control characters. An annotation may have 256 KiB.
-func loggable(s string) string {
-	if clean := strings.ToValidUTF8(s, "?"); len(clean) <= 64 && !strings.ContainsFunc(clean, unicode.IsControl) {
-		return clean
-	}
-	return fmt.Sprintf("%.64q...", s)
-}
+// loggable makes a value from a pod safe for logs and events. An annotation may have 256 KiB.
+func loggable(s string) string { return clierr.Printable(fmt.Sprintf("%.64s", s)) }
 
 func (p *Plugin) isOff(pod *api.PodSandbox) bool {
 	in := func(patterns []string) bool {

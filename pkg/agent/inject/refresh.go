@@ -37,8 +37,7 @@ func (p *Plugin) keep(ctx context.Context) {
 
 // state is the input of a refresh.
 type state struct {
-	journal, files time.Time // times of the last change
-	settings       [2]string // stateDir and deviceInfoDir
+	journal, files time.Time // times of the last change, which differ for other directories too
 	at             time.Time // time of the last complete refresh; zero = refresh all sandboxes next time
 }
 
@@ -95,7 +94,7 @@ func (p *Plugin) warn(of string, err error) {
 
 // look returns the present state, and whether the copies must be refreshed.
 func (p *Plugin) look(settings config.Node, seen state) (state, bool) {
-	now := state{settings: [2]string{settings.StateDir, settings.DeviceInfoDir}, at: seen.at}
+	now := state{at: seen.at}
 	var err error
 	now.journal, err = journal.Open(settings.StateDir, p.BootID).Changed()
 	p.warn(settings.StateDir, err)
