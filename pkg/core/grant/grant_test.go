@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
-	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
@@ -104,40 +102,11 @@ func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
 	}
 }
 
-// withMAD returns mlx5-legacy with device nodes for subnet managers.
-func withMAD(t *testing.T) *sysfs.FS {
-	const mad = "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.3/infiniband_mad/%s3/dev --\n231:3\n"
-	h, err := capturefile.Parse([]byte(difftest.Read(t, "../../../testdata/hosts/mlx5-legacy.txtar") + fmt.Sprintf(mad+mad, "umad", "issm")))
-	difftest.Must(t, err)
-	return sysfs.New(h.Sys())
-}
-
-// A process with umad or issm can manage the fabric.
-func TestSubnetManagerNodesNeedNamedDevice(t *testing.T) {
-	uverbs, cm := []string{"/dev/infiniband/uverbs3 c 1:0", "/dev/infiniband/uverbs4 c 1:1"}, "/dev/infiniband/rdma_cm c 1:4"
-	with := append(slices.Clone(uverbs), "/dev/infiniband/issm3 c 1:3", "/dev/infiniband/umad3 c 1:2", cm)
-	for what, test := range map[string]struct{ devices, want []string }{
-		"own": {nil, append(uverbs, cm)}, "any": {[]string{"*"}, append(uverbs, cm)}, "another": {[]string{"0000:3b:00.2"}, append(uverbs, cm)},
-		"named": {[]string{"0000:3B:00.3"}, with}, "its PF is": {[]string{"0000:3b:00.0"}, with},
-	} {
-		g := grant.Granter{
-			Sys: withMAD(t), Settings: config.Node{AllowedDevices: test.devices},
-			Nodes: nodes("infiniband/uverbs3", "infiniband/uverbs4", "infiniband/umad3", "infiniband/issm3", "infiniband/rdma_cm"),
-		}
-		expect(t, what, g, function("0000:3b:00.3"), own, test.want...)
-	}
-}
-
 func TestAddressDoesNotAllowPFWithVFs(t *testing.T) {
 	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), other,
 		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to allowedDevices in the node settings`)
 	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), other,
 		"/dev/infiniband/uverbs1 c 1:2", "/dev/infiniband/rdma_cm c 1:5")
-}
-
-func TestSharedDeviceIsRefused(t *testing.T) {
-	expect(t, "shared", on(t, "mlx5-legacy", "*", "0000:3b:00.1"), function("0000:3b:00.1"), &discovery.Device{IsInterface: true, Shared: true},
-		"the PCI function 0000:3b:00.1: withheld: other interfaces use it too; attach a device that only this pod uses; no setting allows a shared device")
 }
 
 func TestVFIONeedsBothDeviceNodes(t *testing.T) {
@@ -158,12 +127,13 @@ func TestMissingNodeNamesItsModule(t *testing.T) {
 	absent := func(device, node, module string) string {
 		return "the " + device + ": withheld: /dev/" + node + " does not exist; load the module " + module
 	}
-	const vf = "PCI function 0000:3b:00.3"
-	g := grant.Granter{Sys: withMAD(t), Settings: config.Node{AllowedDevices: []string{"0000:3b:00.3"}}, Nodes: nodes()}
-	info := function("0000:3b:00.3")
+	const vf = "PCI function 0000:17:00.2"
+	g := on(t, "mlx5-infiniband", "0000:17:00.2")
+	g.Nodes = nodes()
+	info := function("0000:17:00.2")
 	info.PCI.VhostNet = "/dev/vhost-net"
-	expect(t, "function", g, info, own, absent(vf, "infiniband/uverbs3", "ib_uverbs"), absent(vf, "infiniband/uverbs4", "ib_uverbs"), absent(vf, "infiniband/issm3", "ib_umad"),
-		absent(vf, "infiniband/umad3", "ib_umad"), absent(vf, "infiniband/rdma_cm", "rdma_ucm"), absent(vf, "vhost-net", "vhost_net"), absent(vf, "net/tun", "tun"))
+	expect(t, "function", g, info, own, absent(vf, "infiniband/uverbs2", "ib_uverbs"), absent(vf, "infiniband/issm2", "ib_umad"),
+		absent(vf, "infiniband/umad2", "ib_umad"), absent(vf, "infiniband/rdma_cm", "rdma_ucm"), absent(vf, "vhost-net", "vhost_net"), absent(vf, "net/tun", "tun"))
 	g = on(t, "mlx5-vdpa", "*")
 	g.Nodes = nodes()
 	expect(t, "vDPA", g, &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa:0000:65:00.3"}}, other, absent("vDPA device vdpa:0000:65:00.3", "vhost-vdpa-1", "vhost_vdpa"))
@@ -194,8 +164,11 @@ func TestVDPANodeComesFromSysfs(t *testing.T) {
 
 const netns = "/run/netns/pod"
 
+// finder returns a finder that must not look for representors: a slow PF must not delay the start of containers.
 func finder(t *testing.T, host string) *discovery.Finder {
-	return checktest.Finder(t, capturetest.Load(t, host))
+	f := checktest.Finder(t, capturetest.Load(t, host))
+	f.Eswitches = struct{ hostdev.Eswitches }{}
+	return f
 }
 
 func TestForInterfaceGrantsByInterface(t *testing.T) {
@@ -227,24 +200,6 @@ func TestForInterfaceGrantsByInterface(t *testing.T) {
 	}
 }
 
-// Grants do not include representors, so a slow PF must not delay the start of containers.
-func TestForInterfaceDoesNotReadEswitch(t *testing.T) {
-	f := finder(t, "mlx5-legacy")
-	f.Eswitches = asked{t: t}
-	_, err := on(t, "mlx5-legacy").ForInterface(f, netns, "net1", function("0000:3b:00.3"))
-	difftest.Must(t, err)
-}
-
-type asked struct {
-	hostdev.Eswitches
-	t *testing.T
-}
-
-func (a asked) Switchdev(pf string) (bool, error) {
-	a.t.Errorf("the PF %s was asked", pf)
-	return false, nil
-}
-
 // The uverbs of eRDMA are those of another function than the interface's.
 func TestInterfaceGetsRDMANodesOfAnotherFunction(t *testing.T) {
 	h := capturetest.Load(t, "erdma")
@@ -259,8 +214,7 @@ func TestInterfaceGetsRDMANodesOfAnotherFunction(t *testing.T) {
 func TestSubfunctionGetsItsOwnRDMANodes(t *testing.T) {
 	g := on(t, "mlx5-switchdev")
 	g.Nodes = nodes("infiniband/uverbs0", "infiniband/uverbs4", "infiniband/rdma_cm")
-	f := finder(t, "mlx5-switchdev")
-	found, err := f.Find(discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: "mlx5_core.sf.4"}}, SubfunctionParent: true})
+	found, err := checktest.Finder(t, capturetest.Load(t, "mlx5-switchdev")).Find(discovery.Target{DeviceIDs: []config.NamedID{{Key: "deviceID", ID: "mlx5_core.sf.4"}}, SubfunctionParent: true})
 	difftest.Must(t, err)
 	found.IsInterface = true
 	expect(t, "found", g, found.Info, found, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
@@ -278,45 +232,29 @@ func TestForInterfaceNeedsNetworkNamespace(t *testing.T) {
 
 func TestNodesBelowReadsMountedRoot(t *testing.T) {
 	root := t.TempDir()
-	difftest.Must(t, os.Symlink("/", filepath.Join(root, "host")))
+	difftest.Must(t, os.Symlink("/", filepath.Join(root, "host")), os.Symlink("/dev/null", filepath.Join(root, "link")))
 	for _, mounted := range []string{"", "/", root + "/host"} {
-		got, err := grant.NodesBelow(mounted)("/dev/null")
-		difftest.Must(t, err)
-		difftest.Same(t, mounted, got, cdispec.DeviceNode{Path: "/dev/null", Type: "c", Major: 1, Minor: 3, Perm: 0o666})
-	}
-	for mounted, path := range map[string]string{root: "/dev/null", "": "/dev/none"} {
-		if _, err := grant.NodesBelow(mounted)(path); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%q: %s: %v", mounted, path, err)
+		for path, want := range map[string]cdispec.DeviceNode{
+			"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5}, root + "/link": {Type: "c", Major: 1, Minor: 3},
+		} {
+			stat, err := os.Stat(path)
+			difftest.Must(t, err)
+			raw := stat.Sys().(*syscall.Stat_t)
+			want.Path, want.Perm, want.UID, want.GID = path, stat.Mode().Perm(), raw.Uid, raw.Gid
+			got, err := grant.NodesBelow(mounted)(path)
+			difftest.Must(t, err)
+			difftest.Same(t, mounted+path, got, want)
 		}
 	}
-}
-
-func TestNodeHasTypeAndNumbers(t *testing.T) {
-	read := grant.NodesBelow("")
-	for path, want := range map[string]cdispec.DeviceNode{
-		"/dev/null": {Type: "c", Major: 1, Minor: 3}, "/dev/zero": {Type: "c", Major: 1, Minor: 5}, "/dev/tty": {Type: "c", Major: 5},
-	} {
-		stat, err := os.Stat(path)
-		difftest.Must(t, err)
-		raw := stat.Sys().(*syscall.Stat_t)
-		want.Path, want.Perm, want.UID, want.GID = path, stat.Mode().Perm(), raw.Uid, raw.Gid
-		if got, err := read(path); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", path, got, err)
-		}
-	}
-	dir := t.TempDir()
-	link := filepath.Join(dir, "link")
-	difftest.Must(t, os.Symlink("/dev/null", link))
-	if got, err := read(link); err != nil || got.Type != "c" {
-		t.Errorf("a link to one: %+v, %v", got, err)
-	}
-	for _, path := range []string{dir, "/", "/proc/self/status"} {
-		if got, err := read(path); err == nil {
+	for _, path := range []string{root, "/", "/proc/self/status"} {
+		if got, err := grant.NodesBelow("")(path); err == nil {
 			t.Errorf("%q: %+v", path, got)
 		}
 	}
-	_, err := read(filepath.Join(dir, "vfio"))
-	difftest.Is(t, err, fs.ErrNotExist)
+	for mounted, path := range map[string]string{root: "/dev/null", "": "/dev/none"} {
+		_, err := grant.NodesBelow(mounted)(path)
+		difftest.Is(t, err, fs.ErrNotExist)
+	}
 }
 
 // A read that fails is an error, or changes nothing.

@@ -37,44 +37,31 @@ func TestGetReturnsRecordedEntry(t *testing.T) {
 	expectFiles(t, dir)
 }
 
-func TestUnknownKeysAreIgnored(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "")
-	overwrite(t, dir, key1, `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "args": "x", "new": {"a": [1]}}`)
-	if got := former(t, j, key1); got.Key != key1 || got.Args != "x" || got.Format != 0 {
-		t.Errorf("got %+v", got)
+// The beginning of a corrupt entry still counts for its leases. A killed ADD may not have taken all leases that its entry
+// names, so another attachment may have one of them.
+func TestFailedRecordChangesNothing(t *testing.T) {
+	const torn = `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "file`
+	for what, spoil := range map[string]func(*journal.Journal, string){
+		"a corrupt entry": func(_ *journal.Journal, dir string) { overwrite(t, dir, key1, torn) },
+		"a lease of another": func(j *journal.Journal, dir string) {
+			must(t, os.Remove(filepath.Join(dir, "leases/file/f/net-a@c0ffee@net1")))
+			put(t, j, key2, "f")
+		},
+	} {
+		j, dir := open(t)
+		put(t, j, key1, "f")
+		spoil(j, dir)
+		former, _ := j.Lock(t.Context(), key1, 0)
+		must(t, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
+		entry := filepath.Join(dir, "attachments/net-a@c0ffee@net1")
+		before, content := files(t, dir), difftest.Read(t, entry)
+		if err := j.Put(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, former); err == nil {
+			t.Errorf("%s: recorded without a lease", what)
+		}
+		former.Unlock()
+		expectFiles(t, dir, before...)
+		difftest.Same(t, what, difftest.Read(t, entry), content)
 	}
-}
-
-// The beginning of a corrupt entry still counts for its leases.
-func TestFailedRecordRestoresCorruptEntry(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "f")
-	const content = `{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "file`
-	overwrite(t, dir, key1, content)
-	torn, err := j.Lock(t.Context(), key1, 0)
-	difftest.As[*store.CorruptError](t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
-	if err := j.Put(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, torn); err == nil {
-		t.Error("recorded without a lease")
-	}
-	torn.Unlock()
-	difftest.Equal(t, difftest.Read(t, filepath.Join(dir, "attachments", "net-a@c0ffee@net1")), content)
-}
-
-// A killed ADD may not have taken all leases that its entry names, so another attachment may have one of them.
-func TestFailedRecordTakesNoLeaseOfAnotherAttachment(t *testing.T) {
-	j, dir := open(t)
-	put(t, j, key1, "f")
-	must(t, os.Remove(filepath.Join(dir, "leases/file/f/net-a@c0ffee@net1")))
-	put(t, j, key2, "f")
-	killed, err := j.Lock(t.Context(), key1, 0)
-	must(t, err, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
-	if err := j.Put(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, killed); err == nil {
-		t.Error("recorded without a lease")
-	}
-	killed.Unlock()
-	expectOwner(t, j, "f", &key2)
 }
 
 // In practice only a power failure tears an entry.
@@ -186,12 +173,10 @@ func TestAllSortsByNetwork(t *testing.T) {
 	difftest.Equal(t, got, []journal.Key{other, key1, key2})
 }
 
-func TestBootIDStaysTheSame(t *testing.T) {
-	first, err := journal.BootID()
-	second, _ := journal.BootID()
-	if err != nil || len(first) != 36 || first != second {
-		t.Errorf("got %q, %q, %v", first, second, err)
-	}
+func TestBootIDIsTheKernels(t *testing.T) {
+	id, err := journal.BootID()
+	must(t, err)
+	difftest.Equal(t, id+"\n", difftest.Read(t, "/proc/sys/kernel/random/boot_id"))
 }
 
 func TestSameDetectsRewrittenEntry(t *testing.T) {
