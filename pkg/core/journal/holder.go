@@ -183,7 +183,7 @@ func (j *Journal) Leased(kind Kind) ([]string, error) {
 
 // FillFromLeases fills the lease fields of a corrupt entry from the links on disk. It reads every lease of the node.
 func (j *Journal) FillFromLeases(e *Entry) error {
-	name, err := j.entry(e.Key)
+	name, err := e.readable(j)
 	if err != nil {
 		return err
 	}

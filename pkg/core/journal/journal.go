@@ -75,7 +75,7 @@ func Open(stateDir, bootID string) *Journal {
 // returns a [*store.CorruptError]; callers warn and continue as if the entry did not exist. If a newer build
 // wrote the entry, Get returns a [*FormatError].
 func (j *Journal) Get(k Key) (*Entry, error) {
-	name, err := j.entry(k)
+	name, err := k.readable(j)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func (j *Journal) Get(k Key) (*Entry, error) {
 	return parseEntry(j.entries.Path(name), k, data, err)
 }
 
-// entry returns the name of an entry's file if the journal is readable.
-func (j *Journal) entry(k Key) (string, error) {
+// readable returns the name of an entry's file if the journal is readable.
+func (k Key) readable(j *Journal) (string, error) {
 	if err := j.readable(); err != nil {
 		return "", err
 	}
@@ -131,7 +131,7 @@ func parsed[T any](path string, data []byte, err error, decode func([]byte) (*T,
 // ADD keeps its entry locked until it ends. A delegate inherits the lock and keeps it until it ends, even if
 // devinfo was killed.
 func (j *Journal) Lock(ctx context.Context, k Key, wait time.Duration) (*Entry, error) {
-	name, err := j.entry(k)
+	name, err := k.readable(j)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (j *Journal) replace(e, former *Entry, by holderLinks, data []byte) error {
 		return err
 	}
 	if err := j.leases.add(by, stale); err != nil {
-		if j.restore(former, by.link, f, data) == nil { // otherwise the new entry, which does not name them, stays
+		if j.entries.restore(former, by.link, f, data) == nil { // otherwise the new entry, which does not name them, stays
 			_ = j.leases.add(released, nil)
 		}
 		return err
@@ -240,15 +240,15 @@ func (j *Journal) replace(e, former *Entry, by holderLinks, data []byte) error {
 
 // restore replaces a new entry, whose open file and content are given, by former's record, or removes it if former is
 // nil.
-func (j *Journal) restore(former *Entry, name string, f *os.File, data []byte) error {
+func (r records) restore(former *Entry, name string, f *os.File, data []byte) error {
 	if former == nil {
 		defer store.Unlock(f)
-		return j.entries.Remove(name)
+		return r.Remove(name)
 	}
 	was := former.raw
 	former.Unlock()
 	former.file, former.raw = f, data
-	restored, err := j.entries.WriteLocked(name, was)
+	restored, err := r.WriteLocked(name, was)
 	if err != nil {
 		return err
 	}
