@@ -21,9 +21,8 @@ type Result struct {
 	version    string
 	raw        json.RawMessage // nil = empty so far
 	interfaces []entry
-	own        string          // original version; "" = none
-	text       json.RawMessage // original text
-	given      []entry         // original interfaces, because the conversion loses keys
+	own        string  // original version; "" = none
+	given      []entry // original interfaces, because the conversion loses keys
 	edited     bool
 }
 
@@ -51,7 +50,7 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{version: cniVersion, raw: raw, own: own, text: raw, given: given}
+	r := &Result{version: cniVersion, raw: raw, own: own, given: given}
 	if own == "" {
 		r.raw = withKeys(raw, map[string]string{"cniVersion": cniVersion})
 	}
