@@ -14,7 +14,6 @@ import (
 // will take, and writes the facts known so far to the device-info file for them. It returns the request with their last
 // result and what they left of the file, so that ADD goes on as for a network whose prevResult is that result.
 func (r request) runDelegates(done *undo) (request, error) {
-	go r.c.signals.listen()     // the call before the first delegate waits for it
 	known, err := r.knownInfo() // returns an error for a conflict before anything is changed
 	if err != nil {
 		return r, err
@@ -83,27 +82,20 @@ func (r request) addDelegates(done *undo) (*result.Result, json.RawMessage, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	res, output := r.result, e.PrevResult
 	done.push(r.restoreInfo)
 	done.push(func() error {
 		ended := r.c.cleaner().Removal(done.entry)
-		ended.Delegates, ended.Result = e.Delegates[:n.Started], output
+		ended.Delegates, ended.Result = e.Delegates[:n.Started], n.Result
 		return ended.DelDelegates()
 	})
-	r.c.signals.listen()
-	var unread error
 	n.Before = r.c.signals.interrupted
-	n.After = func(_ string, text []byte) {
-		var now *result.Result
-		if now, unread = result.Parse(text, r.c.Config.CNIVersion); unread == nil {
-			res, output = now, text
-		}
-	}
-	if _, err = n.Add(e.PrevResult); err != nil {
+	output, err := n.Add(e.PrevResult)
+	if err != nil {
 		return nil, nil, failure.OfDelegate("ADD", err)
 	}
-	if unread != nil {
-		return nil, nil, failure.New(failure.Decoding, unread, "the last delegate printed this result; report it to its authors")
+	res, err := result.Parse(output, r.c.Config.CNIVersion)
+	if err != nil {
+		return nil, nil, failure.New(failure.Decoding, err, "the last delegate printed this result; report it to its authors")
 	}
 	return res, output, r.c.signals.interrupted()
 }

@@ -33,10 +33,10 @@ type Network struct {
 
 	// Before is called before each plugin's ADD. An error stops Add. nil = none.
 	Before func() error
-	// After is called after each plugin's successful ADD, with the result for the next plugin. nil = none.
-	After func(plugin string, result []byte)
 	// Started is set by Add: the number of plugins that need a DEL, including a failed one that was started.
 	Started int
+	// Result is set by Add: the last result, or prev before the first one.
+	Result json.RawMessage
 }
 
 type PluginError struct {
@@ -51,16 +51,16 @@ func (e *PluginError) Unwrap() error { return e.Err }
 // Add runs ADD of the plugins in order and returns the last result, in the network's version if it can be converted.
 // prev is the first plugin's prevResult; nil = none.
 func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
-	n.Started = 0
+	n.Started, n.Result = 0, prev
 	n.emptyCache()
-	for i, plugin := range n.List.Plugins {
+	for i := range n.List.Plugins {
 		if n.Before != nil {
 			if err := n.Before(); err != nil {
 				return nil, err
 			}
 		}
 		var res types.Result
-		err := n.run(i, prev, func(c call) (err error) {
+		err := n.run(i, n.Result, func(c call) (err error) {
 			res, err = c.AddNetworkList(context.Background(), c.one, n.Runtime)
 			return err
 		})
@@ -74,14 +74,13 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 		if same, err := res.GetAsVersion(n.List.CNIVersion); err == nil {
 			res = same
 		}
-		if prev, err = json.Marshal(res); err != nil {
+		text, err := json.Marshal(res)
+		if err != nil {
 			return nil, err
 		}
-		if n.After != nil {
-			n.After(plugin.Network.Type, prev)
-		}
+		n.Result = text
 	}
-	return prev, nil
+	return n.Result, nil
 }
 
 // Del runs DEL of the plugins in reverse order. result is the result of ADD, which plugins get since version 0.4.0; nil
@@ -144,7 +143,7 @@ func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 	name := plugin.Network.Type
 	if prev != nil {
 		var err error
-		if plugin, err = withPrevResult(plugin, prev); err != nil {
+		if plugin, err = libcni.InjectConf(plugin, map[string]any{"prevResult": prev}); err != nil {
 			return &PluginError{i, name, err}
 		}
 	}
@@ -164,17 +163,6 @@ func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 		err = cause
 	}
 	return &PluginError{i, name, err}
-}
-
-// withPrevResult is like libcni.InjectConf, which takes longer because it decodes each value. libcni does so once more.
-func withPrevResult(plugin *libcni.PluginConfig, prev json.RawMessage) (*libcni.PluginConfig, error) {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(plugin.Bytes, &keys); err != nil {
-		return nil, err
-	}
-	keys["prevResult"] = prev
-	data, err := json.Marshal(keys)
-	return &libcni.PluginConfig{Network: plugin.Network, Bytes: data}, err
 }
 
 // emptyCache ignores errors, because on a read-only disk libcni cannot have written a cache either.
