@@ -25,7 +25,6 @@ func (c *Call) gc() error {
 		n, err := c.network()
 		errs = append(errs, err)
 		if err == nil {
-			c.signals.listen()
 			for _, err := range n.GC(c.Config.Valid) {
 				errs = append(errs, failure.OfDelegate("GC", err))
 			}

@@ -28,6 +28,9 @@ func within(k journal.Key) string { return WithinEnv + "=" + k.String() }
 
 // Network returns delegates of an entry as a network, for calls with this network namespace.
 func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns string) (*cniexec.Network, error) {
+	if c.Listen != nil {
+		c.Listen()
+	}
 	list := &libcni.NetworkConfigList{Name: e.Network, CNIVersion: cmp.Or(e.CNIVersion, "0.1.0")}
 	for n, raw := range delegates {
 		plugin, err := libcni.NetworkPluginConfFromBytes(raw)
@@ -75,9 +78,6 @@ func (r *Removal) DelDelegates() error {
 	n, err := r.cleaner.Network(r.Entry, delegates, netns)
 	if err != nil {
 		return err
-	}
-	if r.cleaner.Listen != nil {
-		r.cleaner.Listen()
 	}
 	var errs []error
 	for _, err := range n.Del(r.Result, nil) {

@@ -34,8 +34,9 @@ func (c *Cleaner) AskedLeases(e *journal.Entry) (list []journal.DeviceLease, err
 		}
 		list = journal.MergeLeases(list, more...)
 	}
+	onHost := &discovery.Finder{Sys: c.Finder.Sys, Interfaces: hostInterfaces{c.Finder.Interfaces}}
 	for _, name := range interfaces {
-		device, err := c.onHost().Find(discovery.Target{Netns: "host", IfName: name, FollowLower: true})
+		device, err := onHost.Find(discovery.Target{Netns: "host", IfName: name, FollowLower: true})
 		if err != nil {
 			return nil, err
 		}
@@ -93,11 +94,7 @@ func (c *Cleaner) named(ids []config.NamedID, delegates []json.RawMessage, runti
 	return names, interfaces, nil
 }
 
-// onHost returns a finder of interfaces in the network namespace of this process, whatever namespace a target names.
-func (c *Cleaner) onHost() *discovery.Finder {
-	return &discovery.Finder{Sys: c.Finder.Sys, Interfaces: hostInterfaces{c.Finder.Interfaces}}
-}
-
+// hostInterfaces are those in the network namespace of this process, whatever namespace a target names.
 type hostInterfaces struct{ discovery.Interfaces }
 
 func (h hostInterfaces) Interface(_, name string) (link.Interface, error) {

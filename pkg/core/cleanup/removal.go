@@ -43,8 +43,12 @@ func (r *Removal) Run() error {
 	return of.Forget(r.Entry)
 }
 
-// mayRemove reports whether a file belongs to this attachment. If it belongs to another one, mayRemove logs a warning.
+// mayRemove reports whether there is a file that belongs to this attachment. If it belongs to another one, mayRemove logs a
+// warning.
 func (r *Removal) mayRemove(kind journal.Kind, name string) (bool, error) {
+	if name == "" {
+		return false, nil
+	}
 	if r.cleaner.Journal.Holds(r.Entry.Key, kind, name) {
 		return true, nil
 	}
@@ -57,9 +61,6 @@ func (r *Removal) mayRemove(kind journal.Kind, name string) (bool, error) {
 
 // RemoveFile removes the device-info file from the directory that was deviceInfoDir at ADD.
 func (r *Removal) RemoveFile() error {
-	if r.File == "" {
-		return nil
-	}
 	ours, err := r.mayRemove(journal.OfFile, r.File)
 	if err != nil || !ours {
 		return err
@@ -75,9 +76,6 @@ func (r *Removal) RemoveFile() error {
 // RemoveSpec removes the CDI spec from the directory that was cdiDir at ADD, unless another program wrote it.
 func (r *Removal) RemoveSpec() error {
 	spec := r.Entry.CDI
-	if spec.File == "" {
-		return nil
-	}
 	ours, err := r.mayRemove(journal.OfSpec, spec.File)
 	if err != nil || !ours {
 		return err
