@@ -6,6 +6,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
 )
 
@@ -16,7 +17,7 @@ import (
 // may come earlier. If a later step fails, add undoes all its changes.
 func (c *Call) add() error {
 	var done undo
-	defer done.unlock()
+	defer func() { done.entry.Unlock() }()
 	err := c.attach(&done)
 	if err == nil {
 		return nil
@@ -24,6 +25,28 @@ func (c *Call) add() error {
 	errs := append([]error{err}, done.run()...)
 	c.recordRefusal(err)
 	return failure.Join(errs...)
+}
+
+// undo is what an ADD has done, as a stack of inverses, for the case that a later step fails.
+type undo struct {
+	inverses []func() error
+	record   func() error   // restores the journal and what its former entry names, unless DEL, GC or the next ADD need the new one; nil = nothing to do
+	entry    *journal.Entry // the attachment's entry in the journal, locked; nil = none
+}
+
+func (u *undo) push(inverse func() error) { u.inverses = append(u.inverses, inverse) }
+
+// run takes everything back, last first. A failure does not stop the rest, except record.
+func (u *undo) run() (errs []error) {
+	for _, inverse := range slices.Backward(u.inverses) {
+		if err := inverse(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 && u.record != nil {
+		errs = append(errs, u.record())
+	}
+	return errs
 }
 
 func (c *Call) attach(done *undo) error {

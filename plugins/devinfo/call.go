@@ -32,7 +32,7 @@ type Host struct {
 	BootID     string           // "" = unknown
 	Infos      *store.Dir       // the device-info files
 	Specs      *store.Dir       // the CDI specs
-	Nodes      grant.Nodes      // the device nodes; nil = those below /dev
+	Nodes      grant.Nodes      // the device nodes
 	Within     string           // value of [cleanup.WithinEnv]: the attachment that this process runs in as a delegate
 	signals    *signals
 	Stdout     io.Writer
@@ -43,7 +43,7 @@ type Host struct {
 func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) Host {
 	return Host{
 		Node: node, Finder: finder, Journal: journal.Open(node.StateDir, bootID), BootID: bootID,
-		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Stdout: stdout, Log: log, signals: new(signals),
+		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout, Log: log, signals: new(signals),
 	}
 }
 

@@ -50,9 +50,6 @@ func (r request) grantFor(device *discovery.Device, info *devinfo.Info) (grant.G
 		return grant.Grant{}, nil
 	}
 	g := grant.Granter{Sys: r.c.Finder.Sys, Nodes: r.c.Nodes, Settings: r.c.Node, Pod: r.c.Attachment.Pod()}
-	if g.Nodes == nil {
-		g.Nodes = grant.NodesBelow("")
-	}
 	if r.cdi != nil {
 		g.SocketDir = r.cdi.SocketDir
 		if own, _ := r.result.Find(r.c.Attachment.IfName, r.c.Attachment.Netns); g.SocketDir == "" && own.SocketPath != "" {

@@ -7,6 +7,7 @@ import (
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -17,7 +18,7 @@ func (c *Call) check() error {
 	if c.itself() {
 		return nil
 	}
-	if err := ownNetns(c.Args); err != nil { // delegates would check the host's interfaces
+	if err := checkNetns(c.Args); err != nil && !errors.Is(err, link.ErrNoNetns) { // delegates would check the host's interfaces
 		return err
 	}
 	name, err := c.infoFileName()
@@ -85,7 +86,6 @@ func (c *Call) checkDelegates(e *journal.Entry) error {
 	if err != nil {
 		return err
 	}
-	c.signals.listen()
 	prev := c.Config.PrevResult
 	if prev == nil {
 		prev = e.Result

@@ -67,7 +67,7 @@ const (
 func (c *Call) record(e, last *journal.Entry, done *undo) (err error) {
 	again := last != nil && len(last.Delegates) > 0
 	if last != nil && !again {
-		done.pushClean(savedFiles(last))
+		done.record = savedFiles(last)
 	}
 	for range sriovTries {
 		if err = c.removeReplaced(last, e); err == nil {
@@ -87,13 +87,17 @@ func (c *Call) record(e, last *journal.Entry, done *undo) (err error) {
 	if done.entry = e; again {
 		return nil
 	}
-	done.pushClean(func() error {
+	restore := done.record
+	done.record = func() error {
 		if last == nil {
 			return c.Journal.Forget(done.entry)
 		}
-		e, done.entry = done.entry, last
-		return c.Journal.Put(last, e)
-	})
+		done.entry = last
+		if err := c.Journal.Put(last, e); err != nil {
+			return err
+		}
+		return restore()
+	}
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -56,16 +55,31 @@ func Run(h Host, getenv func(string) string, stdin io.Reader, stderr io.Writer) 
 	return 1
 }
 
+// A verb needs some variables of the environment, of which GC and STATUS do not read the others.
+type verb struct {
+	run      func(*Call) error
+	required string
+	limit    int // of the configuration's size
+}
+
+var verbs = map[string]verb{
+	"ADD":    {(*Call).add, "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxAdd},
+	"CHECK":  {(*Call).check, "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxConfig},
+	"DEL":    {(*Call).del, "CNI_CONTAINERID CNI_IFNAME CNI_PATH", maxConfig},
+	"GC":     {(*Call).gc, "CNI_PATH", maxConfig},
+	"STATUS": {(*Call).status, "CNI_PATH", maxConfig},
+}
+
 // dispatch also returns the configuration's cniVersion, or "" if that is unknown or unsupported.
 func dispatch(h Host, command string, getenv func(string) string, stdin io.Reader) (cniVersion string, err error) {
 	if command == "VERSION" {
 		return "", versions.Encode(h.Stdout)
 	}
-	verb := map[string]func(*Call) error{"ADD": (*Call).add, "CHECK": (*Call).check, "DEL": (*Call).del, "GC": (*Call).gc, "STATUS": (*Call).status}[command]
-	if verb == nil {
+	verb, ok := verbs[command]
+	if !ok {
 		return "", failure.New(failure.Environment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}
-	args, err := arguments(command, getenv, stdin)
+	args, err := verb.arguments(command, getenv, stdin)
 	if err != nil {
 		return "", err
 	}
@@ -79,41 +93,36 @@ func dispatch(h Host, command string, getenv func(string) string, stdin io.Reade
 	}
 	if command == "DEL" || command == "GC" {
 		c.lenient()
-	} else if err := c.strict(); err != nil && command == "STATUS" {
-		return cfg.CNIVersion, notReady(err, "")
-	} else if err != nil {
-		return cfg.CNIVersion, err
+	} else {
+		err = c.strict()
 	}
-	return cfg.CNIVersion, verb(c)
+	if err == nil {
+		err = verb.run(c)
+	}
+	if command == "STATUS" && err != nil && failure.Code(err) != failure.Limited {
+		err = failure.New(failure.NotAvailable, err, "")
+	}
+	return cfg.CNIVersion, err
 }
 
 // arguments reads the parameters of a verb.
-func arguments(command string, getenv func(string) string, stdin io.Reader) (*Args, error) {
+func (v verb) arguments(command string, getenv func(string) string, stdin io.Reader) (*Args, error) {
 	args := &Args{Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command}
-	required, limit := "CNI_CONTAINERID CNI_NETNS CNI_IFNAME CNI_PATH", maxConfig
-	switch command {
-	case "ADD":
-		limit = maxAdd
-	case "DEL":
-		required = "CNI_CONTAINERID CNI_IFNAME CNI_PATH"
-	case "GC", "STATUS":
-		required = "CNI_PATH"
-	}
-	if required != "CNI_PATH" {
+	if v.required != "CNI_PATH" {
 		args.Args = attachment.Args{
 			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"),
 			IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
 		}
 	}
-	if err := checkEnvironment(getenv, strings.Fields(required)); err != nil {
+	if err := checkEnvironment(getenv, strings.Fields(v.required)); err != nil {
 		return nil, failure.New(failure.Environment, err, "the runtime must set it")
 	}
 	var err error
-	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, int64(limit)+1)); err != nil {
+	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, int64(v.limit)+1)); err != nil {
 		return nil, failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
 	}
-	if len(args.StdinData) > limit {
-		return nil, failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", limit>>20), "make it smaller")
+	if len(args.StdinData) > v.limit {
+		return nil, failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", v.limit>>20), "make it smaller")
 	}
 	return args, nil
 }
@@ -126,8 +135,6 @@ func checkEnvironment(getenv func(string) string, required []string) error {
 		switch {
 		case value == "":
 			missing = append(missing, name)
-		case name == "CNI_NETNS" && !filepath.IsAbs(value): // it would lead elsewhere for whoever reads the journal
-			return fmt.Errorf("CNI_NETNS %q: must be an absolute path", value)
 		case name == "CNI_CONTAINERID" && utils.ValidateContainerID(value) != nil:
 			return fmt.Errorf("CNI_CONTAINERID %q: must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", value)
 		case name == "CNI_IFNAME" && utils.ValidateInterfaceName(value) != nil:

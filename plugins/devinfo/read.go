@@ -1,17 +1,35 @@
 package devinfo
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
 	"devinfo-cni.io/pkg/host/store"
 )
+
+// A request is what ADD has read: from the call, the journal and the device-info file, and then from the delegates.
+type request struct {
+	c        *Call
+	declared *devinfo.Info // deviceInfo of the configuration, with placeholders expanded
+	file     infoFile
+	cdi      *config.CDI // cdi of the configuration; nil = no spec
+	spec     journal.CDI
+	result   *result.Result // the CNI result so far: the prevResult, or the last delegate's result; nil = none
+
+	output json.RawMessage // the text of the last delegate's result; nil = none
+
+	// last is the attachment's entry in the journal, locked: of a former, live ADD, or what this ADD has recorded for its
+	// delegates; nil = none.
+	last *journal.Entry
+}
 
 // read reads the arguments of ADD, cleans up after a former ADD of the attachment, and reads the device-info file. It
 // returns an error if ADD cannot succeed.
@@ -163,7 +181,7 @@ func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, f infoFile, 
 	if err != nil {
 		return nil, f, fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
-	done.unlock()
+	former.Unlock()
 	if !unfinished {
 		f = infoFile{}
 	}

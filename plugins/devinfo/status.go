@@ -18,13 +18,13 @@ var somePod = attachment.Args{
 // status returns an error if ADD could not succeed now for any pod. It checks the configuration, the directories, sysfs and the delegates.
 func (c *Call) status() error {
 	if err := about(c.Host, &Args{Args: somePod}, c.Config).refusal(); err != nil {
-		return notReady(err, "")
+		return err
 	}
 	if err := c.Infos.Writable(); err != nil {
-		return notReady(fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
+		return failure.New(failure.IO, fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
 	}
 	if err := (journal.Key{Network: c.Config.Name, ContainerID: somePod.ContainerID, IfName: somePod.IfName}).Check(); err != nil {
-		return notReady(err, "")
+		return err
 	}
 	var names []string
 	if c.Config.CDI != nil {
@@ -34,17 +34,27 @@ func (c *Call) status() error {
 		names = append(names, journal.Caches)
 	}
 	if err := c.Journal.Writable(names...); err != nil {
-		return notReady(fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
+		return failure.New(failure.IO, fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
 	}
 	if c.Config.CDI != nil {
 		if err := c.Specs.Writable(); err != nil {
-			return notReady(fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
+			return failure.New(failure.IO, fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
 		}
 	}
 	if _, err := fs.Stat(c.Finder.Sys.Files(), "bus"); err != nil {
-		return notReady(fmt.Errorf("%s is not a sysfs: %w", c.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
+		return failure.New(failure.IO, fmt.Errorf("%s is not a sysfs: %w", c.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
 	}
-	return c.delegatesStatus()
+	if len(c.Config.Delegates) == 0 {
+		return nil
+	}
+	if err := c.delegatesProblem(); err != nil {
+		return err
+	}
+	n, err := c.network()
+	if err != nil {
+		return err
+	}
+	return failure.OfDelegate("STATUS", n.Status())
 }
 
 // refusal returns why ADD refuses the configuration for the attachment, or nil.
@@ -55,24 +65,3 @@ func (c *Call) refusal() error {
 	_, path := c.infoFileName()
 	return cmp.Or(vetted, declared, spec, path)
 }
-
-func (c *Call) delegatesStatus() error {
-	if len(c.Config.Delegates) == 0 {
-		return nil
-	}
-	if err := c.delegatesProblem(); err != nil {
-		return notReady(err, "")
-	}
-	n, err := c.network()
-	if err != nil {
-		return notReady(err, "")
-	}
-	c.signals.listen()
-	err = failure.OfDelegate("STATUS", n.Status())
-	if err == nil || failure.Code(err) == failure.Limited {
-		return err
-	}
-	return notReady(err, "")
-}
-
-func notReady(err error, remedy string) error { return failure.New(failure.NotAvailable, err, remedy) }
