@@ -3,7 +3,6 @@ package claim
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"time"
 
@@ -21,7 +20,7 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 	refused := func(n int, err error) error { // before any plugin has run, so no DEL is needed
 		for _, n := range indexes {
 			if err := s.releaseLeases(c.record, &c.record.Attachments[n]); err != nil {
-				s.log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
+				s.options.Log.Warn("cannot release leases of a claim; retrying at Unprepare", "claim", c.ref, "error", err)
 			}
 		}
 		s.metrics.exec("ADD", 0, err)
@@ -51,77 +50,53 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		at.Phase, at.Error = state.Adding, ""
 		at.Execution = state.Execution{
 			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.table.bootID, Args: cniArgs(sb, c.ref.Name),
-			InfoFile: filepath.Join(s.infoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
+			InfoFile: filepath.Join(s.options.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,
 		}
 	}
-	if err := s.records.put(c, record, "adding"); err != nil {
+	if err := s.put(c, record, "adding"); err != nil {
 		return refused(indexes[0], network.NodeError(err))
 	}
 
 	// Run the plugins. Each network is recorded, and its gate opened, as soon as its plugins have succeeded.
 	var errs []error
-	for r := range inTurn(record, indexes, func(at *state.Attachment) (err error) {
-		defer func(began time.Time) { s.metrics.exec("ADD", time.Since(began), err) }(time.Now())
-		if err := s.networks.Namespaces.Hold(at.Sandbox, at.Netns); err != nil {
-			return network.NodeError(err)
-		}
-		return s.networks.Add(record.UID, at)
-	}) {
-		if err := s.recordAdd(c, r, sb); err != nil {
-			errs = append(errs, s.reportFailedAdd(c, r.n, sb, err))
+	for _, n := range indexes {
+		at, began := record.Attachments[n], time.Now()
+		err := s.networks.Add(record.UID, &at)
+		s.metrics.exec("ADD", time.Since(began), err)
+		if err := s.recordAdd(c, n, at, err, sb); err != nil {
+			errs = append(errs, s.reportFailedAdd(c, n, sb, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// result is an attachment after its plugins have run.
-type result struct {
-	n   int // index of the attachment in the record
-	at  state.Attachment
-	err error
-}
-
-// inTurn calls run for a copy of each attachment, and yields the results.
-func inTurn(record *state.Claim, indexes []int, run func(*state.Attachment) error) iter.Seq[result] {
-	return func(yield func(result) bool) {
-		for _, n := range indexes {
-			at := record.Attachments[n]
-			err := run(&at)
-			if !yield(result{n, at, err}) {
-				return
-			}
-		}
-	}
-}
-
-// recordAdd records the result of an ADD. After a success it opens the gate.
-func (s *steps) recordAdd(c *claim, r result, sb *sandbox) error {
+// recordAdd records attachment n after its ADD. If that has not failed, recordAdd opens the gate.
+func (s *steps) recordAdd(c *claim, n int, at state.Attachment, failed error, sb *sandbox) error {
 	record := c.record.Clone()
-	if r.err != nil {
-		record.Attachments[r.n].Error = r.err.Error()
-		s.records.setRecord(c, record, true) // the record on disk already says Adding
-		return r.err
+	if failed != nil {
+		record.Attachments[n].Error = failed.Error()
+		s.setRecord(c, record, true) // the record on disk already says Adding
+		return failed
 	}
-	r.at.Phase = state.Added
-	r.at.Ready.Set(string(metav1.ConditionTrue), time.Now())
-	record.Attachments[r.n], record.StatusOwed = r.at, true
-	if err := s.records.put(c, record, "added"); err != nil {
+	at.Phase = state.Added
+	at.Ready.Set(string(metav1.ConditionTrue), time.Now())
+	record.Attachments[n], record.StatusOwed = at, true
+	if err := s.put(c, record, "added"); err != nil {
 		return err
 	}
 	s.reports.queue.Add(c.uid())
-	if err := s.gate.open(c, []int{r.n}); err != nil {
+	if err := s.gate.open(c, []int{n}); err != nil {
 		return err
 	}
-	refused := r.at.Late
+	var beside bool // the sandbox has not waited
 	s.table.do(func() {
-		if refused = refused || !sb.awaited; refused && !r.at.Late {
-			if lacks, _ := s.table.lacking(sb); lacks == nil {
-				s.metrics.waits.Observe(time.Since(sb.seen).Seconds())
-			}
+		beside = at.Late || !sb.awaited
+		if lacks, _ := s.table.lacking(sb); beside && !at.Late && lacks == nil {
+			s.metrics.waits.Observe(time.Since(sb.seen).Seconds())
 		}
 	})
-	if refused { // containers may have been refused
-		s.opened(r.at.Device)
+	if beside { // containers may have been refused
+		s.opened(at.Device)
 	}
 	return nil
 }
@@ -130,7 +105,7 @@ func (s *steps) recordAdd(c *claim, r result, sb *sandbox) error {
 func (s *steps) reportFailedAdd(c *claim, n int, sb *sandbox, err error) error {
 	at := &c.record.Attachments[n]
 	err = c.wrap(at, err)
-	s.log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
+	s.options.Log.Error("cannot attach a pod", "pod", sb.Pod, "sandbox", sb.ID, "error", err)
 	s.notices.send(sb.Pod, NoticeFailed, err.Error())
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()

@@ -23,17 +23,17 @@ func (s *steps) delete(c *claim, indexes []int) {
 	for _, n := range indexes {
 		record.Attachments[n].Phase = state.Deleting
 	}
-	s.records.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
-	for r := range inTurn(record, delOrder(record, indexes), func(at *state.Attachment) error {
+	s.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
+	for _, n := range delOrder(record, indexes) {
+		at := &record.Attachments[n]
 		if c.mayStillRun[at.IfName] {
 			s.networks.WaitForOrphans(record.UID, at)
 		}
-		if err := s.gate.closeGate(record, at); err != nil {
-			return err
+		err := s.gate.closeGate(record, at)
+		if err == nil {
+			err = s.detach(record.UID, at)
 		}
-		return s.detach(record.UID, at)
-	}) {
-		s.recordDel(c, r)
+		s.recordDel(c, n, err)
 	}
 	for _, n := range indexes {
 		delete(c.mayStillRun, record.Attachments[n].IfName)
@@ -75,42 +75,43 @@ func (s *steps) detach(uid string, at *state.Attachment) error {
 // holdNetns opens the network namespace of a sandbox for a later DEL, if it still exists. Normally ADD has done so.
 func (s *steps) holdNetns(at *state.Attachment) {
 	if err := s.networks.Namespaces.Hold(at.Sandbox, at.Netns); err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("cannot hold a network namespace; DEL fails if the runtime removes it first", "sandbox", at.Sandbox, "error", err)
+		s.options.Log.Warn("cannot hold a network namespace; DEL fails if the runtime removes it first", "sandbox", at.Sandbox, "error", err)
 	}
 }
 
-func (s *steps) recordDel(c *claim, r result) {
+// recordDel records the result of a DEL of attachment n.
+func (s *steps) recordDel(c *claim, n int, err error) {
 	record := c.record.Clone()
-	at := &record.Attachments[r.n]
-	if r.err == nil && at.Note == nil { // if there is a note, restore releases the leases
-		r.err = s.releaseLeases(record, at)
+	at := &record.Attachments[n]
+	if err == nil && at.Note == nil { // if there is a note, restore releases the leases
+		err = s.releaseLeases(record, at)
 	}
 	switch {
-	case r.err != nil:
-		at.Tries, at.DelError = at.Tries+1, r.err.Error()
-		err := c.wrap(at, r.err)
-		s.log.Error("cannot detach a pod; retrying", "pod", network.PodOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
-		s.backOff(c, r.n, at, err)
-		s.records.putOrRetry(c, record, "not deleted")
+	case err != nil:
+		at.Tries, at.DelError = at.Tries+1, err.Error()
+		err = c.wrap(at, err)
+		s.options.Log.Error("cannot detach a pod; retrying", "pod", network.PodOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		s.backOff(c, n, at, err)
+		s.putOrRetry(c, record, "not deleted")
 		return
 	case at.Note != nil:
 		at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
 	default:
 		at.Reset(at.Error)
 	}
-	s.table.do(func() { delete(c.delBackOff, r.n) })
-	s.records.putOrRetry(c, record, "deleted")
+	s.table.do(func() { delete(c.delBackOff, n) })
+	s.putOrRetry(c, record, "deleted")
 }
 
 // backOff starts the back-off of an attachment after a failed DEL or restore. err may be nil; see [retry].
 func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
-	what, limit := "DEL", s.retries.DelMaxFailures
+	what, limit := "DEL", s.options.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring the device", restoreTries
 	}
 	// Each pause is twice as long as the one before, and all tries together take DelMinRetryTime.
 	n := max(1, min(at.Tries, limit-1))
-	first := float64(s.retries.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
+	first := float64(s.options.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
 	pause := time.Duration(first * math.Exp2(float64(n-1)))
 	if err != nil {
 		err = fmt.Errorf("%w; %s is retried in %v; after %d failures (%d so far) it is given up, if the network namespace no longer exists",
@@ -136,7 +137,7 @@ func (s *steps) restore(c *claim, indexes []int) {
 		if err == nil {
 			err = s.releaseLeases(record, at)
 		}
-		s.reached("restored")
+		s.options.Reached("restored")
 		if err == nil {
 			at.Reset(at.Error)
 			s.table.do(func() { delete(c.delBackOff, n) })
@@ -151,8 +152,8 @@ func (s *steps) restore(c *claim, indexes []int) {
 			continue
 		}
 		at.DelError = err.Error()
-		s.log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
+		s.options.Log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
 		s.backOff(c, n, at, c.wrap(at, err))
 	}
-	s.records.putOrRetry(c, record, "restored or not")
+	s.putOrRetry(c, record, "restored or not")
 }

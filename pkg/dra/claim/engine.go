@@ -11,9 +11,9 @@
 //   - table: all claims and sandboxes, and the only mutex (table.go, sandbox.go), and who has a claim or a device (owner.go)
 //   - kubelet.go, runtime.go and reserve.go: the events, which wait for their outcome
 //   - worker: observes the node, calls [plan.Next], and runs the step that it returns
-//   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go); package network runs the plugins of one network
+//   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go), and the claims on disk (records.go); package network
+//     runs the plugins of one network
 //   - gate: the CDI specs that the containers of a claim need to start
-//   - records: the claims on disk
 //   - reports and notices: claim status for the API server, and Events for authors of pods
 package claim
 
@@ -106,11 +106,9 @@ type Engine struct {
 	Options Options
 	Node    *devices.Node
 	table   *table
-	records *records
 	gate    *gate
 	reports *reports
 	notices *notices
-	steps   *steps
 	worker  *worker
 	metrics *metrics
 	waiting *nri.Budget
@@ -146,22 +144,20 @@ func New(o Options) (*Engine, error) {
 	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, 0, func(t time.Duration) { e.metrics.held.Add(t.Seconds()) })
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
 	e.reports = &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)}
-	e.records = &records{table: t, files: files, reports: e.reports, node: e.Node, reached: o.Reached, log: o.Log}
 	e.gate = &gate{table: t, node: e.Node, written: map[string]written{}, Gate: network.Gate{
 		Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,
 	}}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
-	e.steps = &steps{
-		table: t, records: e.records, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
+	does := &steps{
+		options: o, table: t, files: files, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
 		networks: &network.Runner{
 			CacheDir: o.CacheDir, CNIBinDirs: o.CNIBinDirs, HostRoot: o.HostRoot, Node: e.Node, Exec: o.Exec, Reached: o.Reached, Log: o.Log,
 			Namespaces: network.Namespaces{Check: o.Netns},
 		},
-		infoDir: o.DeviceInfoDir, retries: o.Retries, opened: func(string) {}, reached: o.Reached, log: o.Log,
+		opened: func(string) {},
 	}
-	e.records.closeNetns = e.steps.networks.Namespaces.Close
-	e.worker = &worker{lanes{t, map[lane]int{}, map[lane][]*claim{}}, e.steps, make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
-	if err := e.records.load(); err != nil {
+	e.worker = &worker{does, map[lane]int{}, map[lane][]*claim{}, make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	if err := does.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
@@ -172,11 +168,11 @@ func (e *Engine) SetMetadata(m Metadata) { e.gate.metadata = m }
 
 // SetOpened sets a function that is called with the device of a network after its gate has opened, if containers may have
 // waited for it. Call it before any other method.
-func (e *Engine) SetOpened(opened func(device string)) { e.steps.opened = opened }
+func (e *Engine) SetOpened(opened func(device string)) { e.worker.opened = opened }
 
 // Ready returns an error if a claim could not be prepared, because a directory for its files is not writable or is full.
 func (e *Engine) Ready() error {
-	err := cmp.Or(e.records.files.Writable(), e.gate.Specs.Writable())
+	err := cmp.Or(e.worker.files.Writable(), e.gate.Specs.Writable())
 	if j := e.Options.Devices.Journal; err == nil && j != nil {
 		err = j.Writable()
 	}
@@ -187,8 +183,8 @@ func (e *Engine) Ready() error {
 func (e *Engine) Close() error {
 	e.table.queue.ShutDown()
 	e.reports.queue.ShutDown()
-	e.steps.networks.Namespaces.CloseAll()
-	return e.records.files.Close()
+	e.worker.networks.Namespaces.CloseAll()
+	return e.worker.files.Close()
 }
 
 // Records returns the records of all claims, and the records that cannot be read.

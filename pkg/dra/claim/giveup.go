@@ -26,7 +26,7 @@ func (s *steps) giveUp(c *claim, indexes []int) error {
 		record.Attachments[n].Reset("")
 	}
 	former := c.record
-	if err := s.records.put(c, record, "undeleted"); err != nil {
+	if err := s.put(c, record, "undeleted"); err != nil {
 		return err
 	}
 	for _, n := range indexes {
@@ -35,14 +35,14 @@ func (s *steps) giveUp(c *claim, indexes []int) error {
 		if at.Phase == state.Restoring {
 			what, reason = "restoring device "+at.Device, NoticeDevice
 		}
-		s.log.Error("gave up detaching a pod; retrying periodically", "operation", what,
+		s.options.Log.Error("gave up detaching a pod; retrying periodically", "operation", what,
 			"claim", c.ref, "network", at.Network, "device", at.Device, "sandbox", at.Sandbox, "ifName", at.IfName, "error", at.DelError)
 		s.notices.send(network.PodOf(at), reason, fmt.Sprintf("claim %s, request %s: %s failed %d times and was given up: %s", c.name(), at.Request, what, at.Tries, at.DelError))
 		s.table.do(func() { delete(c.delBackOff, n) })
 	}
 	s.table.do(func() {
 		if now := time.Now(); !now.Before(c.retryUndeletedAt) {
-			c.retryUndeletedAt = now.Add(s.retries.UndeletedEvery)
+			c.retryUndeletedAt = now.Add(s.options.UndeletedEvery)
 		}
 	})
 	return nil
@@ -66,12 +66,12 @@ func (s *steps) deleteAgain(c *claim, indexes []int) {
 		if err != nil {
 			at := &record.Undeleted[n]
 			at.Tries, at.DelError = at.Tries+1, err.Error()
-			s.log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+			s.options.Log.Error("retry of a DEL that was given up failed", "claim", c.ref, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		}
 	}
-	s.table.do(func() { c.retryUndeletedAt = time.Now().Add(s.retries.UndeletedEvery) })
+	s.table.do(func() { c.retryUndeletedAt = time.Now().Add(s.options.UndeletedEvery) })
 	former := c.record
-	s.records.putOrRetry(c, record, "deleted again")
+	s.putOrRetry(c, record, "deleted again")
 	s.removeClearMarks(former, record)
 }
 
@@ -89,13 +89,13 @@ func (s *steps) clear(c *claim, indexes []int) error {
 	record := c.record.Clone()
 	for _, n := range slices.Backward(indexes) {
 		at := record.Undeleted[n]
-		s.log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
+		s.options.Log.Warn("clearing an undeleted attachment, as the administrator requested", "claim", c.ref, "sandbox", at.Sandbox)
 		if err := errors.Join(s.networks.Forget(c.uid(), &at), s.dropUndeleted(record, n)); err != nil {
 			return fmt.Errorf("claim %s: clear an undeleted attachment: %w", c.ref, err)
 		}
 	}
 	former := c.record
-	if err := s.records.put(c, record, "cleared"); err != nil {
+	if err := s.put(c, record, "cleared"); err != nil {
 		return err
 	}
 	s.removeClearMarks(former, record)
@@ -106,8 +106,8 @@ func (s *steps) clear(c *claim, indexes []int) error {
 func (s *steps) removeClearMarks(former, record *state.Claim) {
 	for _, at := range former.Undeleted {
 		if !slices.ContainsFunc(record.Undeleted, func(other state.Attachment) bool { return other.Sandbox == at.Sandbox && other.IfName == at.IfName }) {
-			if err := s.records.files.Cleared(record.UID, &at); err != nil {
-				s.log.Warn("cannot remove the mark of a cleared attachment", "claim", record.Name, "error", err)
+			if err := s.files.Cleared(record.UID, &at); err != nil {
+				s.options.Log.Warn("cannot remove the mark of a cleared attachment", "claim", record.Name, "error", err)
 			}
 		}
 	}

@@ -154,7 +154,12 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		}
 		left := c
 		c = newClaim(newRecord(asked, pods[0], networks))
-		c.record.Order = e.table.orderOf(c.uid())
+		order, known := e.table.expected[c.uid()]
+		if !known {
+			e.table.lastClaim++
+			order = e.table.lastClaim
+		}
+		c.record.Order = order
 		for _, pod := range pods {
 			if err := e.table.check(c, pod); err != nil {
 				return nil, err
@@ -195,7 +200,7 @@ func (e *Engine) Unprepare(ctx context.Context, uid string) (err error) {
 	if problem.Err != nil {
 		e.Options.Log.Error("unprepared a claim with an unreadable record; its networks may still be attached", "claimUID", uid, "setAside", problem.Aside)
 	}
-	return e.records.files.Remove(uid) // removes files that a killed process left while it wrote
+	return e.worker.files.Remove(uid) // removes files that a killed process left while it wrote
 }
 
 // unprepare waits until the worker has removed a forgotten claim.

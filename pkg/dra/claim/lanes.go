@@ -29,13 +29,6 @@ const (
 
 var widths = [kinds]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4, ofSandbox: 1} // maximum number of running steps
 
-// lanes has the steps that run, and the claims that wait for one. The table's mutex guards used and waiting.
-type lanes struct {
-	table   *table
-	used    map[lane]int      // number of running steps
-	waiting map[lane][]*claim // claims that wait for room in a lane; a claim may be listed twice
-}
-
 // lanesOf returns the lanes of a step. A step for a waiting sandbox is fast, so that no DEL delays it. The CNI specification
 // allows one operation at a time for a container (1.1, section 3), whatever claims its networks are from.
 func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) []lane {
@@ -72,7 +65,7 @@ func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) []lane {
 
 // isFull returns the lane that has no room for a step, if any. ADD and DEL also wait for the steps of the sandbox that come
 // before them. The mutex must be held.
-func (w *lanes) isFull(c *claim, s plan.Step, g plan.Goal, lanes []lane) (lane, bool) {
+func (w *worker) isFull(c *claim, s plan.Step, g plan.Goal, lanes []lane) (lane, bool) {
 	for _, l := range lanes {
 		if w.used[l] >= widths[l.kind] {
 			return l, true
@@ -92,7 +85,7 @@ func (w *lanes) isFull(c *claim, s plan.Step, g plan.Goal, lanes []lane) (lane, 
 // comesBefore reports whether networks of another claim must be attached or detached before those of s, an ADD or a DEL of
 // c. ADDs come in the order in which the kubelet prepared the claims, those of late networks last, and DELs in the reverse
 // order. Claims that are backing off do not count. The mutex must be held.
-func (w *lanes) comesBefore(other, c *claim, s plan.Step, g plan.Goal) bool {
+func (w *worker) comesBefore(other, c *claim, s plan.Step, g plan.Goal) bool {
 	if other.failure.err != nil || len(other.delBackOff) > 0 {
 		return false
 	}
@@ -101,17 +94,12 @@ func (w *lanes) comesBefore(other, c *claim, s plan.Step, g plan.Goal) bool {
 		late := c.record.Attachments[s.At[0]].Late
 		return other.isFor(c.pod) && slices.ContainsFunc(other.record.Attachments, func(at state.Attachment) bool {
 			return at.Phase == state.Prepared && !at.Bare() && (at.Late == late && earlier || !at.Late && late)
-		}) && w.goal(other) == g
+		}) && w.table.goalOf(other) == g
 	}
 	sandbox := c.record.Attachments[s.At[0]].Sandbox
 	if earlier || !other.hasPendingDel(sandbox) {
 		return false
 	}
-	its := w.goal(other)
+	its := w.table.goalOf(other)
 	return its.Want != plan.Keep && its.Sandbox != sandbox
-}
-
-func (w *lanes) goal(c *claim) plan.Goal {
-	g, _ := w.table.goalOf(c)
-	return g
 }

@@ -2,7 +2,6 @@ package claim
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -10,68 +9,56 @@ import (
 	"devinfo-cni.io/pkg/dra/devices"
 )
 
-// records are the claims on disk.
-type records struct {
-	table   *table
-	files   *state.Store
-	reports *reports
-	node    *devices.Node
-	reached func(name string)
-	log     *slog.Logger
-
-	closeNetns func(sandbox string) // closes a network namespace after the last DEL of its sandbox
-}
-
 // load reads the records that an earlier process wrote.
-func (r *records) load() error {
-	records, problems, err := r.files.All(devices.CheckRecord)
+func (s *steps) load() error {
+	records, problems, err := s.files.All(devices.CheckRecord)
 	if err != nil {
 		return err
 	}
 	for _, record := range records {
-		r.table.claims[record.UID] = newClaim(record)
-		r.table.lastClaim = max(r.table.lastClaim, record.Order)
+		s.table.claims[record.UID] = newClaim(record)
+		s.table.lastClaim = max(s.table.lastClaim, record.Order)
 		if record.StatusOwed {
-			r.reports.queue.Add(record.UID)
+			s.reports.queue.Add(record.UID)
 		}
 	}
 	for _, p := range problems {
-		r.table.problems[p.UID] = p
-		r.log.Error("unreadable claim record; the networks and devices of the claim stay attached until an administrator detaches them",
+		s.table.problems[p.UID] = p
+		s.options.Log.Error("unreadable claim record; the networks and devices of the claim stay attached until an administrator detaches them",
 			"claimUID", p.UID, "error", p.Err, "setAside", p.Aside, "remedy", "detach them, remove the file setAside and restart the driver")
 	}
 	return nil
 }
 
 // put writes a record to disk, then makes it the claim's record.
-func (r *records) put(c *claim, record *state.Claim, name string) error {
-	r.table.do(func() { record.Pod = c.pod })
-	if err := r.files.Put(record); err != nil {
+func (s *steps) put(c *claim, record *state.Claim, name string) error {
+	s.table.do(func() { record.Pod = c.pod })
+	if err := s.files.Put(record); err != nil {
 		return fmt.Errorf("record claim %s: %w", c.ref, err)
 	}
-	r.reached(name)
-	r.setRecord(c, record, true)
+	s.options.Reached(name)
+	s.setRecord(c, record, true)
 	return nil
 }
 
 // putOrRetry is put for a step that is already done. If the write fails, the new record is used anyway, and the
 // worker writes it later. After a crash the step is repeated.
-func (r *records) putOrRetry(c *claim, record *state.Claim, name string) {
-	if err := r.put(c, record, name); err != nil {
-		r.log.Warn("cannot write a claim record; retrying", "error", err)
-		r.setRecord(c, record, false)
+func (s *steps) putOrRetry(c *claim, record *state.Claim, name string) {
+	if err := s.put(c, record, name); err != nil {
+		s.options.Log.Warn("cannot write a claim record; retrying", "error", err)
+		s.setRecord(c, record, false)
 	}
 }
 
 // setRecord replaces the claim's record. saved reports whether the new record is on disk.
-func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
+func (s *steps) setRecord(c *claim, record *state.Claim, saved bool) {
 	if !slices.Equal(withheldDevices(c.record), withheldDevices(record)) {
-		defer r.node.Publish()
+		defer s.node.Publish()
 	}
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	if network.RDMAVariable(c.record.Attachments) != network.RDMAVariable(record.Attachments) {
-		r.table.wakePod(c.pod) // the gates of the pod's other claims list its RDMA devices too
+		s.table.wakePod(c.pod) // the gates of the pod's other claims list its RDMA devices too
 	}
 	if record.Pod != c.record.Pod {
 		c.gatesOpen = map[int]bool{} // the gates of devices without a network still admit the former pod
@@ -79,27 +66,27 @@ func (r *records) setRecord(c *claim, record *state.Claim, saved bool) {
 	former := c.record
 	c.record, c.unsaved = record, !saved || record.Pod != c.pod
 	for _, at := range former.Attachments {
-		if at.HasNetns(r.table.bootID) && !r.table.needsNetns(at.Sandbox) {
-			r.closeNetns(at.Sandbox)
+		if at.HasNetns(s.table.bootID) && !s.table.needsNetns(at.Sandbox) {
+			s.networks.Namespaces.Close(at.Sandbox)
 		}
 	}
 	if saved {
 		c.neverSaved = false
 	}
-	r.table.notifyWaiters()
+	s.table.notifyWaiters()
 }
 
 // drop removes c from the table. If left is not nil, left replaces c.
-func (r *records) drop(c, left *claim) {
-	r.table.mu.Lock()
-	defer r.table.mu.Unlock()
+func (s *steps) drop(c, left *claim) {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
 	c.removed = true
-	delete(r.table.claims, c.uid())
+	delete(s.table.claims, c.uid())
 	if left != nil {
-		r.table.claims[c.uid()] = left
+		s.table.claims[c.uid()] = left
 	}
-	r.table.wakePod(c.pod)
-	r.table.backOff.Forget(c.uid())
-	r.reports.queue.Forget(c.uid())
-	r.table.notifyWaiters()
+	s.table.wakePod(c.pod)
+	s.table.backOff.Forget(c.uid())
+	s.reports.queue.Forget(c.uid())
+	s.table.notifyWaiters()
 }

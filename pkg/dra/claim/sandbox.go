@@ -11,14 +11,10 @@ import (
 // addSandbox adds or replaces a sandbox. A sandbox with a known ID keeps its order. The mutex must be held.
 func (t *table) addSandbox(sb *sandbox) *sandbox {
 	if old := t.sandboxes[sb.ID]; old != nil {
-		sb.order = old.order
-	}
-	if sb.order == 0 {
+		sb.order, sb.seen = old.order, old.seen
+	} else {
 		t.lastOrder++
-		sb.order = t.lastOrder
-	}
-	if sb.seen = time.Now(); t.sandboxes[sb.ID] != nil {
-		sb.seen = t.sandboxes[sb.ID].seen
+		sb.order, sb.seen = t.lastOrder, time.Now()
 	}
 	t.sandboxes[sb.ID] = sb
 	return sb
@@ -65,26 +61,26 @@ func (t *table) userNamespace(pod string) (own, known bool) {
 	return sb != nil && sb.userns, sb != nil
 }
 
-// goalOf returns the goal of a claim, and the sandbox to attach it to. The mutex must be held.
-func (t *table) goalOf(c *claim) (plan.Goal, *sandbox) {
+// goalOf returns the goal of a claim. The mutex must be held.
+func (t *table) goalOf(c *claim) plan.Goal {
 	switch sb := t.sandboxOf(c.pod.UID); {
 	case c.forgotten:
-		return plan.Goal{Want: plan.Forget}, nil
+		return plan.Goal{Want: plan.Forget}
 	case sb != nil && sb.Netns != "":
-		return plan.Goal{Want: plan.Attach, Sandbox: sb.ID}, sb
+		return plan.Goal{Want: plan.Attach, Sandbox: sb.ID}
 	}
 	for _, at := range c.record.Attachments {
 		if sb := t.sandboxes[at.Sandbox]; sb != nil && sb.ended {
-			return plan.Goal{Want: plan.Detach}, nil
+			return plan.Goal{Want: plan.Detach}
 		}
 	}
-	return plan.Goal{Want: plan.Keep}, nil
+	return plan.Goal{Want: plan.Keep}
 }
 
 // failSandbox ends a sandbox that could not be attached. Its waiting call returns why. The mutex must be held.
 func (t *table) failSandbox(sb *sandbox, why error) {
 	for _, c := range t.claimsOf(sb.Pod) {
-		if _, its := t.goalOf(c); its == sb {
+		if t.goalOf(c).Sandbox == sb.ID {
 			c.attachError = why.Error()
 		}
 		t.wake(c)

@@ -3,7 +3,6 @@ package claim
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -16,20 +15,16 @@ import (
 
 // steps executes the steps that [plan.Next] returns. Their results are on record when execute returns.
 type steps struct {
+	options  Options
 	table    *table
-	records  *records
+	files    *state.Store // the claims on disk
 	gate     *gate
 	reports  *reports
 	notices  *notices
 	metrics  *metrics
 	node     *devices.Node
 	networks *network.Runner
-
-	infoDir string // see Dirs.DeviceInfoDir
-	retries Retries
-	opened  func(device string) // see [Engine.SetOpened]
-	reached func(name string)
-	log     *slog.Logger
+	opened   func(device string) // see [Engine.SetOpened]
 }
 
 // save writes the record. Before the first write it describes the devices without a network. If the first write
@@ -47,13 +42,13 @@ func (s *steps) save(c *claim) error {
 			}
 		}
 	}
-	err := s.records.put(c, record, name)
+	err := s.put(c, record, name)
 	switch {
 	case err == nil && record.StatusOwed:
 		s.reports.queue.Add(c.uid())
 	case err != nil && fresh:
 		s.table.do(func() { c.failure.err = err })
-		s.records.drop(c, c.remainder())
+		s.drop(c, c.remainder())
 	}
 	return err
 }
@@ -70,7 +65,7 @@ func (s *steps) recordAttachError(c *claim) {
 		}
 	}
 	record.StatusOwed = true
-	s.records.putOrRetry(c, record, "error recorded")
+	s.putOrRetry(c, record, "error recorded")
 	s.table.do(func() {
 		if c.attachError == blame {
 			c.attachError = ""
@@ -96,15 +91,15 @@ func (s *steps) forget(c *claim) error {
 	}
 	left, err := c.remainder(), error(nil)
 	if left == nil {
-		err = s.records.files.Remove(c.uid())
+		err = s.files.Remove(c.uid())
 	} else {
-		err = s.records.files.Put(left.record)
+		err = s.files.Put(left.record)
 	}
 	if err != nil {
 		return fmt.Errorf("claim %s: %w", c.ref, err)
 	}
-	s.reached("forgotten")
-	s.records.drop(c, left)
+	s.options.Reached("forgotten")
+	s.drop(c, left)
 	return nil
 }
 

@@ -172,16 +172,6 @@ func (t *table) claimsWhere(match func(*claim) bool) (list []*claim) {
 	return list
 }
 
-// orderOf returns the order of a new claim. The mutex must be held.
-func (t *table) orderOf(uid string) int {
-	order, known := t.expected[uid]
-	if !known {
-		t.lastClaim++
-		order = t.lastClaim
-	}
-	return order
-}
-
 // claimsOf returns the claims of a pod, sorted by name. The mutex must be held.
 func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	for _, c := range t.claims {

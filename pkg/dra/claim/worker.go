@@ -14,8 +14,10 @@ import (
 
 // worker runs the steps of claims. A claim has at most one running step; different claims run in parallel.
 type worker struct {
-	lanes
-	steps *steps
+	*steps
+	// The table's mutex guards used and waiting: see lanes.go.
+	used    map[lane]int      // number of running steps
+	waiting map[lane][]*claim // claims that wait for room in a lane; a claim may be listed twice
 	// deciding has an element for each claim that is being observed. Half of the processors are left to the runtime's
 	// requests, which wait for the same mutex.
 	deciding chan struct{}
@@ -44,7 +46,7 @@ func (w *worker) work(uid string) {
 		if !ok {
 			return
 		}
-		w.end(c, s, seen.goal, lanes, w.steps.execute(c, s, seen.sandbox))
+		w.end(c, s, seen.goal, lanes, w.execute(c, s, seen.sandbox))
 	}
 }
 
@@ -74,7 +76,8 @@ func (w *worker) observe(c *claim) (seen observation) {
 	var running []state.Attachment
 	w.table.do(func() {
 		seen.record, seen.gates = c.record, c.gatesOpen
-		seen.goal, seen.sandbox = w.table.goalOf(c)
+		seen.goal = w.table.goalOf(c)
+		seen.sandbox = w.table.sandboxes[seen.goal.Sandbox]
 		seen.view, rdma = w.viewOf(c, seen.goal), w.table.rdmaVariable(c.pod)
 		for _, at := range c.record.Attachments {
 			if at.HasNetns(w.table.bootID) && w.table.isListed(at.Sandbox) {
@@ -83,14 +86,14 @@ func (w *worker) observe(c *claim) (seen observation) {
 		}
 	})
 	for _, at := range running { // an earlier process may have attached it
-		w.steps.holdNetns(&at)
+		w.holdNetns(&at)
 	}
 	for n, at := range seen.record.Attachments {
-		open, current := w.steps.gate.isOpen(seen.record, &at, rdma)
+		open, current := w.gate.isOpen(seen.record, &at, rdma)
 		seen.open, seen.view.Attachments[n].GateOpen = append(seen.open, open), current
 	}
 	for n, at := range seen.record.Undeleted {
-		seen.view.Undeleted[n].Cleared = w.steps.records.files.IsCleared(c.uid(), &at)
+		seen.view.Undeleted[n].Cleared = w.files.IsCleared(c.uid(), &at)
 	}
 	return seen
 }
@@ -101,7 +104,7 @@ func (w *worker) viewOf(c *claim, g plan.Goal) plan.View {
 	now := plan.View{
 		NeverSaved: c.neverSaved, Unsaved: c.unsaved, MayRetry: !clock.Before(c.failure.after),
 		AttachError: c.attachError != "",
-		Reported:    c.record.StatusOwed && c.sentStatus != nil && reflect.DeepEqual(c.sentStatus, w.steps.reports.devices(c)),
+		Reported:    c.record.StatusOwed && c.sentStatus != nil && reflect.DeepEqual(c.sentStatus, w.reports.devices(c)),
 	}
 	for n, at := range c.record.Attachments {
 		now.Attachments = append(now.Attachments, w.viewOfAttachment(&at, g, !clock.Before(c.delBackOff[n].after)))
@@ -116,7 +119,7 @@ func (w *worker) viewOfAttachment(at *state.Attachment, g plan.Goal, due bool) p
 	if at.Phase == state.Prepared {
 		return plan.AttachmentView{Bare: at.Bare()}
 	}
-	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.steps.retries.DelMaxFailures
+	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.options.DelMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
@@ -148,14 +151,14 @@ func (w *worker) begin(c *claim, s plan.Step, seen observation) ([]lane, bool) {
 		}
 		return nil, false
 	}
-	now, sb := w.table.goalOf(c)
+	now := w.table.goalOf(c)
 	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
 	changed := now != seen.goal || s.Do == plan.DoDelAgain && slices.ContainsFunc(s.At, isInUse)
 	if c.removed || changed {
 		w.table.wake(c)
 		return nil, false
 	}
-	lanes := lanesOf(c.record, s, sb)
+	lanes := lanesOf(c.record, s, w.table.sandboxes[now.Sandbox])
 	if l, full := w.isFull(c, s, now, lanes); full {
 		w.waiting[l] = append(w.waiting[l], c)
 		return nil, false
@@ -181,17 +184,17 @@ func (w *worker) end(c *claim, s plan.Step, g plan.Goal, lanes []lane, err error
 		delete(w.waiting, l)
 	}
 	c.runningStep, c.stepSandbox = plan.None, ""
-	now, _ := w.table.goalOf(c)
+	now := w.table.goalOf(c)
 	switch {
 	case s.Do == plan.DoDel || s.Do == plan.DoDelAgain || s.Do == plan.DoRestore || c.removed: // these steps have their own back-off
 	case err != nil && now != g: // the goal has changed, so the failure does not concern the new goal
-		w.steps.log.Warn("step failed, and is no longer needed", "step", s.Do, "claim", c.ref, "error", err)
+		w.options.Log.Warn("step failed, and is no longer needed", "step", s.Do, "claim", c.ref, "error", err)
 	case err == nil && s.Do == c.failure.step:
 		c.failure = retry{}
 		w.table.backOff.Forget(c.uid())
 	case err != nil:
 		c.failure = retry{s.Do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
-		w.steps.log.Error("step failed; retrying", "step", s.Do, "claim", c.ref, "error", err)
+		w.options.Log.Error("step failed; retrying", "step", s.Do, "claim", c.ref, "error", err)
 		w.table.wakePod(c.pod) // claims that come later no longer wait for this one
 	}
 	w.table.notifyWaiters()
@@ -222,7 +225,7 @@ func (s *steps) execute(c *claim, next plan.Step, sb *sandbox) error {
 	case plan.DoMarkReported:
 		record := c.record.Clone()
 		record.StatusOwed = false
-		return s.records.put(c, record, "reported")
+		return s.put(c, record, "reported")
 	default:
 		return fmt.Errorf("claim %s: unknown step %q", c.ref, next.Do)
 	}

@@ -14,70 +14,53 @@ import (
 type Namespaces struct {
 	Check func(path string) error // normally [link.CheckNetns]
 
-	mu   sync.Mutex
-	open map[string]*os.File // by sandbox
+	open sync.Map // by sandbox, an *os.File
 }
 
 // Hold opens the network namespace of a sandbox, unless it is open already.
 func (n *Namespaces) Hold(sandbox, path string) error {
-	if n.held(sandbox) != nil {
+	if _, held := n.open.Load(sandbox); held {
 		return nil
 	}
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0) // the path may be a FIFO by now
 	if err == nil {
 		err = n.Check(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err != nil || n.open[sandbox] != nil {
-		_ = file.Close()
-		return err
+	if err == nil {
+		if _, held := n.open.LoadOrStore(sandbox, file); !held {
+			return nil
+		}
 	}
-	if n.open == nil {
-		n.open = map[string]*os.File{}
-	}
-	n.open[sandbox] = file
-	return nil
-}
-
-func (n *Namespaces) held(sandbox string) *os.File {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.open[sandbox]
+	_ = file.Close() // it was only read
+	return err
 }
 
 // Close closes the network namespace of a sandbox. If nothing else holds it, the kernel ends it and returns its devices.
 func (n *Namespaces) Close(sandbox string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if file := n.open[sandbox]; file != nil {
-		_ = file.Close() // it was only read
-		delete(n.open, sandbox)
+	if file, held := n.open.LoadAndDelete(sandbox); held {
+		_ = file.(*os.File).Close()
 	}
 }
 
 // CloseAll closes all of them.
 func (n *Namespaces) CloseAll() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, file := range n.open {
-		_ = file.Close()
+	for sandbox := range n.open.Range {
+		n.Close(sandbox.(string))
 	}
-	clear(n.open)
 }
 
 // Path returns a path below root that leads to the open network namespace of a sandbox, or "" if it is not open or root
 // has no /proc. Root has a process ID of its own for this process if it is the root directory of another PID namespace.
 func (n *Namespaces) Path(root, sandbox string) string {
-	file := n.held(sandbox)
-	if file == nil {
+	file, held := n.open.Load(sandbox)
+	if !held {
 		return ""
 	}
 	self, err := os.Readlink(filepath.Join("/", root, "proc/self"))
 	if err != nil {
 		return ""
 	}
-	path := fmt.Sprintf("/proc/%s/fd/%d", self, file.Fd())
+	path := fmt.Sprintf("/proc/%s/fd/%d", self, file.(*os.File).Fd())
 	if _, err := os.Stat(filepath.Join("/", root, path)); err != nil {
 		return ""
 	}

@@ -45,6 +45,9 @@ const PluginLimit = 4 * time.Minute
 // Add runs ADD and stores its results in the attachment: the result, the device information and the metadata. uid is that
 // of the claim.
 func (r *Runner) Add(uid string, at *state.Attachment) error {
+	if err := r.Namespaces.Hold(at.Sandbox, at.Netns); err != nil {
+		return NodeError(err)
+	}
 	if err := r.Node.Bind(at); err != nil {
 		return NodeError(err)
 	}
