@@ -248,7 +248,7 @@ func uninstall(ctx context.Context, o *options, client kubernetes.Interface, log
 		return err
 	}
 	err = i.Uninstall(ctx, o.force)
-	if errors.As(err, new(*dra.InUseError)) && o.keepRunning {
+	if errors.Is(err, dra.ErrInUse) && o.keepRunning {
 		log.Warn("not uninstalled yet", "error", err)
 		if err = serve(ctx, o, client, log); errors.Is(err, errUnused) {
 			err = i.Uninstall(ctx, false)

@@ -22,7 +22,6 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/status"
@@ -65,7 +64,7 @@ type Kubelet struct {
 // StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
 // is called. Call it before [claim.Engine.Run]. It does not wait for the kubelet or the API server.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
-	files, err := newMetadataFiles(agent.Options.Driver, agent.Options.CDIDir, o.Metadata, agent.Options.Metrics)
+	files, err := newMetadataFiles(agent.Options, o)
 	if err != nil {
 		agent.Options.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
 	}
@@ -113,11 +112,8 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 	k.publishing.Go(func() { agent.Node.Watch(ctx) })
 	k.publishing.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
-			if err := files.removeEnded(filepath.Join(o.PluginDir, "dra-device-metadata"), func() (map[string]bool, error) { return state.UIDs(agent.Options.StateDir) }); err != nil {
-				agent.Options.Log.Error("cannot remove the device metadata of claims that have ended", "error", err)
-			}
-			if err := files.repair(); err != nil {
-				agent.Options.Log.Error("cannot restore CDI specs of device metadata", "error", err)
+			if err := files.tidy(); err != nil {
+				agent.Options.Log.Error("cannot remove device metadata of claims that have ended, or restore its CDI specs for the others", "error", err)
 			}
 		}, agent.Options.Sweep)
 	})

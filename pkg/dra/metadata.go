@@ -22,6 +22,8 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/store"
 )
@@ -31,7 +33,8 @@ import (
 // at any time, so metadataFiles restores them.
 type metadataFiles struct {
 	driver, cdiDir string
-	enabled        bool // false: claims that were prepared with metadata keep it, and others get none
+	root, stateDir string // directories of the files for the containers, and of the claims on record
+	enabled        bool   // false: claims that were prepared with metadata keep it, and others get none
 	mu             sync.Mutex
 	specs          map[string][]byte // CDI specs by path
 
@@ -43,10 +46,13 @@ type metadataFiles struct {
 
 // newMetadataFiles reads the CDI specs that an earlier process wrote, and registers the metrics that KEP-5304 names.
 // The error reports unreadable specs only.
-func newMetadataFiles(driver, cdiDir string, enabled bool, to prometheus.Registerer) (*metadataFiles, error) {
-	in := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"driver": driver}, to))
-	m := &metadataFiles{driver: driver, cdiDir: cdiDir, enabled: enabled, specs: map[string][]byte{}}
-	in.NewGauge(prometheus.GaugeOpts{Name: "dra_metadata_feature_enabled", Help: "1 if claims get device metadata, else 0."}).Set(map[bool]float64{true: 1}[enabled])
+func newMetadataFiles(of claim.Options, o KubeletOptions) (*metadataFiles, error) {
+	in := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"driver": of.Driver}, of.Metrics))
+	m := &metadataFiles{
+		driver: of.Driver, cdiDir: of.CDIDir, root: filepath.Join(o.PluginDir, "dra-device-metadata"), stateDir: of.StateDir, enabled: o.Metadata,
+		specs: map[string][]byte{},
+	}
+	in.NewGauge(prometheus.GaugeOpts{Name: "dra_metadata_feature_enabled", Help: "1 if claims get device metadata, else 0."}).Set(map[bool]float64{true: 1}[m.enabled])
 	in.NewGaugeFunc(prometheus.GaugeOpts{Name: "dra_metadata_files_active", Help: "Metadata files on the node."}, func() float64 {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -68,7 +74,7 @@ func newMetadataFiles(driver, cdiDir string, enabled bool, to prometheus.Registe
 	m.updateErrors = failures("dra_metadata_update_errors_total", "Failed updates of metadata after an ADD, by error_type.")
 	paths, err := filepath.Glob(m.spec("*"))
 	for _, path := range paths {
-		data, one := store.Open(cdiDir).Read(filepath.Base(path))
+		data, one := store.Open(m.cdiDir).Read(filepath.Base(path))
 		if one == nil {
 			m.specs[path] = data
 		}
@@ -172,36 +178,38 @@ func (m *metadataFiles) remove(path string) error {
 	return os.Remove(path)
 }
 
-// removeEnded removes the files of claims that ended while no driver ran to unprepare them. Such claims have no record,
-// which a claim has before its first file. root is the directory of metadata files, NAMESPACE_NAME/REQUEST/metadata.json.
-func (m *metadataFiles) removeEnded(root string, records func() (map[string]bool, error)) error {
+// tidy removes the files of claims that ended while no driver ran to unprepare them, and rewrites missing specs of the
+// others. Claims that ended have no record, which a claim has before its first file.
+func (m *metadataFiles) tidy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	files, err := uidsOfMetadata(root)
-	recorded, failed := records() // after the files were listed
-	if failed != nil {
-		return errors.Join(err, failed)
-	}
+	files, err := uidsOfMetadata(m.root)
+	recorded, unknown := state.UIDs(m.stateDir) // after the files were listed
+	err = errors.Join(err, unknown)
 	for file, uid := range files {
-		if !recorded[uid] {
+		if unknown == nil && !recorded[uid] {
 			request := filepath.Dir(file)
 			err = errors.Join(err, os.RemoveAll(request))
 			_ = os.Remove(filepath.Dir(request)) // fails if it has another request
 		}
 	}
-	for path := range m.specs {
-		if uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), m.driver+"_metadata_"), "_"); !recorded[uid] {
-			if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+	for path, data := range m.specs {
+		uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), m.driver+"_metadata_"), "_")
+		if unknown == nil && !recorded[uid] {
+			if failed := os.RemoveAll(path); failed != nil {
 				err = errors.Join(err, failed)
 				continue
 			}
 			delete(m.specs, path)
+		} else if _, absent := os.Lstat(path); errors.Is(absent, fs.ErrNotExist) {
+			err = errors.Join(err, store.Open(m.cdiDir).Write(filepath.Base(path), data))
 		}
 	}
 	return err
 }
 
-// uidsOfMetadata returns the UIDs of claims by metadata file. Files that are damaged, or written just now, are left out.
+// uidsOfMetadata returns the UIDs of claims by metadata file, which is NAMESPACE_NAME/REQUEST/metadata.json below root. Files
+// that are damaged, or written just now, are left out.
 func uidsOfMetadata(root string) (map[string]string, error) {
 	uids := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -218,18 +226,6 @@ func uidsOfMetadata(root string) (map[string]string, error) {
 		return err
 	})
 	return uids, err
-}
-
-// repair rewrites missing specs.
-func (m *metadataFiles) repair() (err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for path, data := range m.specs {
-		if _, absent := os.Lstat(path); errors.Is(absent, fs.ErrNotExist) {
-			err = errors.Join(err, store.Open(m.cdiDir).Write(filepath.Base(path), data))
-		}
-	}
-	return err
 }
 
 // UpdateRequestMetadata implements [claim.Metadata]. It waits until the plugin has started. A claim that was prepared

@@ -36,14 +36,10 @@ type Installation struct {
 	Log *slog.Logger
 }
 
-// InUseError is the error of an uninstallation while claims are on record. It names their pods.
-type InUseError struct{ holders []string }
+// ErrInUse is the error of an uninstallation while claims are on record.
+var ErrInUse = errors.New("claims are on record")
 
-func (e *InUseError) Error() string {
-	return fmt.Sprintf("claims are on record, %d in all: delete their pods while the driver runs: %s", len(e.holders), clierr.Few(e.holders, 20))
-}
-
-// InUse returns an [*InUseError] if claims are on record, else nil.
+// InUse returns [ErrInUse] with the pods of the claims on record; nil = there are none.
 func InUse(claims []*state.Claim, problems []state.Problem) error {
 	var holders []string
 	for _, c := range claims {
@@ -60,11 +56,11 @@ func InUse(claims []*state.Claim, problems []state.Problem) error {
 		return nil
 	}
 	slices.Sort(holders)
-	return &InUseError{holders}
+	return fmt.Errorf("%w, %d in all: delete their pods while the driver runs: %s", ErrInUse, len(holders), clierr.Few(holders, 20))
 }
 
 // Uninstall removes the installation. The driver must not be running. If claims are on record, Uninstall returns
-// an [*InUseError] and removes nothing. With force it removes everything except the records, their leases and
+// [ErrInUse] and removes nothing. With force it removes everything except the records, their leases and
 // the cached results, which the next driver needs.
 func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	files, err := state.Open(i.StateDir)
@@ -83,18 +79,15 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	case used != nil:
 		i.Log.Warn("uninstalled anyway: these pods cannot be deleted without the driver", "error", used)
 	}
-	onRecord := recorded{}
-	for _, c := range claims {
-		onRecord[c.UID] = true
+	onRecord, err := state.UIDs(i.StateDir)
+	if err != nil {
+		return err
 	}
-	for _, p := range problems {
-		onRecord[p.UID] = true
-	}
-	leases := devices.New(devices.Options{Journal: i.Journal}, onRecord).Leases
+	leases := devices.New(devices.Options{Journal: i.Journal}, recorded(onRecord)).Leases
 	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), leases.Collect(), i.removeSpecs(), i.removePrograms()); err != nil {
 		return err
 	}
-	return i.removeDirs(len(onRecord) > 0) // last, so that the records remain if an earlier part fails
+	return i.removeDirs(used != nil) // last, so that the records remain if an earlier part fails
 }
 
 // removeSlices removes the ResourceSlices of a node. The kubelet would remove them 30 s after the driver has
