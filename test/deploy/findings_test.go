@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
-
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -53,9 +51,7 @@ func TestNothingIsWrongWithManifestsOfChart(t *testing.T) {
 	for _, values := range documented(t) {
 		var stream strings.Builder
 		for id, object := range template(t, "devinfo", values) {
-			text, err := yaml.Marshal(object)
-			difftest.Must(t, err)
-			stream.WriteString("---\n" + string(text))
+			stream.WriteString("---\n" + encode(t, object))
 			data, _ := object["data"].(map[string]any)
 			file := filepath.Join(t.TempDir(), "file")
 			switch {

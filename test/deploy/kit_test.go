@@ -14,6 +14,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"helm.sh/helm/v4/pkg/engine"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -101,6 +102,23 @@ func renderOn(t *testing.T, apis *common.Capabilities, namespace, values string)
 		return nil, err
 	}
 	return engine.Render(c, all)
+}
+
+// encode returns a value as YAML.
+func encode(t *testing.T, value any) string {
+	t.Helper()
+	text, err := yaml.Marshal(value)
+	difftest.Must(t, err)
+	return string(text)
+}
+
+// env returns the variables of a container.
+func env(c corev1.Container) map[string]string {
+	list := map[string]string{}
+	for _, v := range c.Env {
+		list[v.Name] = v.Value
+	}
+	return list
 }
 
 // file returns the objects in a manifest of deploy/.

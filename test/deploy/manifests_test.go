@@ -107,12 +107,7 @@ func TestPluginDirectoryMustExist(t *testing.T) {
 		list["of Helm, "+name] = set.Spec.Template.Spec
 	}
 	for name, pod := range list {
-		var dir, mounted string
-		for _, v := range first(pod).Env {
-			if v.Name == "CNI_BIN_DIR" {
-				dir = v.Value
-			}
-		}
+		dir, mounted := env(first(pod))["CNI_BIN_DIR"], ""
 		for _, v := range pod.Volumes {
 			if v.Name == "cni-bin" && *v.HostPath.Type == corev1.HostPathDirectory {
 				mounted = v.HostPath.Path
@@ -132,10 +127,8 @@ func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 	for name, set := range made.daemonSets(t) {
 		list["of Helm, "+name] = set.Spec.Template.Spec
 	}
-	text, err := yaml.Marshal(made["Pod devinfo-test"])
-	difftest.Must(t, err)
 	var test corev1.Pod
-	difftest.Must(t, yaml.UnmarshalStrict(text, &test))
+	difftest.Must(t, yaml.UnmarshalStrict([]byte(encode(t, made["Pod devinfo-test"])), &test))
 	list["helm test"] = test.Spec
 	for name, pod := range list {
 		for _, c := range append(pod.InitContainers, pod.Containers...) {
@@ -165,9 +158,7 @@ func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 func TestSecondApplyChangesNothing(t *testing.T) {
 	for _, dir := range []string{"devinfo", "cni-dra-driver"} {
 		for name, object := range kustomize(t, dir) {
-			text, err := yaml.Marshal(object)
-			difftest.Must(t, err)
-			if s := string(text); strings.Contains(s, `value: ""`) || strings.Contains(s, "resourceRules:") && !strings.Contains(s, "scope:") {
+			if s := encode(t, object); strings.Contains(s, `value: ""`) || strings.Contains(s, "resourceRules:") && !strings.Contains(s, "scope:") {
 				t.Errorf("%s: %s", name, s)
 			}
 		}

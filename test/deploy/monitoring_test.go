@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
-	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/test/difftest"
 )
@@ -18,15 +17,8 @@ import (
 // rules returns the rules of the PrometheusRule, as promtool parses them.
 func rules(t *testing.T) []rulefmt.Rule {
 	t.Helper()
-	text, err := yaml.Marshal(file(t, "monitoring/prometheusrule.yaml")["PrometheusRule devinfo"]["spec"])
-	difftest.Must(t, err)
-	groups, errs := rulefmt.Parse(text, false)
-	for _, err := range errs {
-		t.Error(err)
-	}
-	if len(errs) > 0 {
-		t.FailNow()
-	}
+	groups, errs := rulefmt.Parse([]byte(encode(t, file(t, "monitoring/prometheusrule.yaml")["PrometheusRule devinfo"]["spec"])), false)
+	difftest.Must(t, errs...)
 	var list []rulefmt.Rule
 	for _, group := range groups.Groups {
 		list = append(list, group.Rules...)
@@ -154,10 +146,9 @@ func TestEachAlertHasSectionWithSeverityAndRemedy(t *testing.T) {
 // Only the operator knows the address.
 func TestRunbookURLIsConfigurable(t *testing.T) {
 	made := template(t, "devinfo", `{metrics: {prometheusRule: {enabled: true, runbooks: "https://wiki.example.com/devinfo"}}}`)
-	text, err := yaml.Marshal(made["PrometheusRule devinfo"])
-	difftest.Must(t, err)
-	urls := regexp.MustCompile(`runbook_url: https://wiki\.example\.com/devinfo#[a-z]`).FindAll(text, -1)
-	if len(urls) != len(rules(t)) || strings.Contains(string(text), "runbook: ") {
+	text := encode(t, made["PrometheusRule devinfo"])
+	urls := regexp.MustCompile(`runbook_url: https://wiki\.example\.com/devinfo#[a-z]`).FindAllString(text, -1)
+	if len(urls) != len(rules(t)) || strings.Contains(text, "runbook: ") {
 		t.Errorf("%d of %d alerts have the address:\n%s", len(urls), len(rules(t)), text)
 	}
 }

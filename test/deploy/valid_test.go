@@ -33,9 +33,7 @@ func valid(t *testing.T, from string, object map[string]any) {
 	if slices.Contains(unchecked(), kind) {
 		return
 	}
-	text, err := yaml.Marshal(object)
-	difftest.Must(t, err)
-	into, _, err := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer().Decode(text, nil, nil)
+	into, _, err := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer().Decode([]byte(encode(t, object)), nil, nil)
 	if err != nil {
 		t.Errorf("%s: %s: %v", from, kind, err)
 	}
@@ -100,10 +98,8 @@ func (o objects) daemonSets(t *testing.T) map[string]appsv1.DaemonSet {
 		if !is {
 			continue
 		}
-		text, err := yaml.Marshal(object)
-		difftest.Must(t, err)
 		var set appsv1.DaemonSet
-		difftest.Must(t, yaml.UnmarshalStrict(text, &set))
+		difftest.Must(t, yaml.UnmarshalStrict([]byte(encode(t, object)), &set))
 		sets[name] = set
 	}
 	return sets
