@@ -190,9 +190,9 @@ func portrait(t *testing.T, address, pf string, vf int) string {
 	return text
 }
 
-// kept records the state of a function. It returns a function that restores it when its interface is on the host, and
-// checks that it has its earlier state.
-func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devices, was restore.Snapshot, undo func()) {
+// kept records the state of a function. It returns a function that restores it when its interface is on the host and
+// checks that it has its earlier state, and one that only checks.
+func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devices, was restore.Snapshot, undo, unchanged func()) {
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
 	must(t, err)
@@ -200,13 +200,8 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devic
 	was, err = node.Look(hostdev.Ref{PCI: address, IfName: ifName})
 	must(t, err)
 	before := portrait(t, address, pf, vf)
-	return node, was, func() {
+	unchanged = func() {
 		t.Helper()
-		eventually(t, address+" is restored", func() bool { // a driver may refuse a MAC for a while
-			did, err := node.Restore(was)
-			t.Log(did, err)
-			return err == nil
-		})
 		same(t, address, portrait(t, address, pf, vf), before)
 		now, err := node.Look(hostdev.Ref{PCI: address, IfName: ifName})
 		must(t, err)
@@ -214,6 +209,15 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devic
 			t.Errorf("%s: %q differ", address, left)
 		}
 	}
+	return node, was, func() {
+		t.Helper()
+		eventually(t, address+" is restored", func() bool { // a driver may refuse a MAC for a while
+			did, err := node.Restore(was)
+			t.Log(did, err)
+			return err == nil
+		})
+		unchanged()
+	}, unchanged
 }
 
 // When a pod's network namespace ends, the kernel moves an interface back with the settings that the pod left. A VF
@@ -231,7 +235,7 @@ func TestVFIsRestoredAfterPod(t *testing.T) {
 		{"0000:01:10.6", "", "enp1s0", 3, "vlan 7"},
 	} {
 		t.Run(test.address, func(t *testing.T) {
-			_, _, undo := kept(t, test.address, test.ifName, test.pf, test.vf)
+			_, _, undo, _ := kept(t, test.address, test.ifName, test.pf, test.vf)
 			if test.set != "" {
 				run(t, append(strings.Fields(fmt.Sprintf("ip link set %s vf %d", test.pf, test.vf)), strings.Fields(test.set)...)...)
 			}
@@ -256,7 +260,7 @@ func TestVFIsBoundToVFIOForItsPod(t *testing.T) {
 	t.Cleanup(func() { vfsBack(t) })
 	hugepages(t)
 	const address, podsMAC = "0000:41:10.0", "02:00:00:00:00:77"
-	node, was, undo := kept(t, address, "enp65s0v0", "enp65s0", 0)
+	node, was, undo, _ := kept(t, address, "enp65s0v0", "enp65s0", 0)
 	must(t, node.MayBind(was, "vfio-pci"))
 	must(t, node.Bind(was, "vfio-pci"))
 	if now := portrait(t, address, "enp65s0", 0); !strings.HasPrefix(now, "driver vfio-pci, vf") {

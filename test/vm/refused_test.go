@@ -115,70 +115,63 @@ func TestTryRefusesWhatIsUsed(t *testing.T) {
 	}
 }
 
-// A function that somebody begins to use after the question is left as it is.
-func TestTryLeavesWhatIsUsedNow(t *testing.T) {
-	needs(t, "igb")
-	_ = kills(t)
-	t.Cleanup(func() { vfsBack(t) })
-	cmd := exec.Command(tryProgram, "-o", t.TempDir()+"/report.txtar", "0000:41:10.0")
-	in, err := cmd.StdinPipe()
-	must(t, err)
-	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	var said bytes.Buffer
-	for !strings.Contains(said.String(), "Go on?") {
-		if _, err := io.CopyN(&said, out, 1); err != nil {
-			t.Fatalf("%v: %s", err, said.String())
-		}
-	}
-	run(t, "sh", "-c", "ip link add link enp65s0v0 name up0 type macvlan && ip link set enp65s0v0 mtu 1400 && ip addr add 192.0.2.1/24 dev enp65s0v0")
-	t.Cleanup(func() { run(t, "sh", "-c", "ip link del up0; ip addr flush dev enp65s0v0") })
-	_, err = io.WriteString(in, "y\n")
-	must(t, err)
-	_, _ = io.Copy(&said, out)
-	_ = cmd.Wait()
-	if status := cmd.ProcessState.ExitCode(); status != 1 || !strings.Contains(said.String(), "somebody uses it now") {
-		t.Errorf("exit status %d:\n%s", status, said.String())
-	}
-	if now := run(t, "ip", "addr", "show", "dev", "enp65s0v0"); !strings.Contains(now, "mtu 1400") || !strings.Contains(now, "192.0.2.1") || !onHost("up0") {
-		t.Errorf("it is changed: %s", now)
-	}
-}
-
-// So is one that somebody begins to use while another one is tried, also by --restore if the run is then killed.
+// A function that somebody begins to use is left as it is, after the question and while another one is tried, also by
+// --restore if the run is then killed.
 func TestTryLeavesWhatIsUsedSince(t *testing.T) {
 	needs(t, "igb")
 	t.Cleanup(func() { vfsBack(t) })
 	waits := defect{plugin: "devinfo", script: `grep -q 0000:41:10.2 /tmp/stdin.$$ && until [ -e /tmp/go ]; do sleep .1; done; real`}
-	for _, killed := range []bool{false, true} {
-		cmd := exec.Command(tryProgram, "--yes", "-o", t.TempDir()+"/report.txtar", "--only", "without", "0000:41:10.0", "0000:41:10.2")
-		cmd.Env = append(os.Environ(), "DEVINFO_TRY_PLUGINS="+waits.plugins(t))
-		out, err := cmd.StdoutPipe()
-		must(t, err)
-		must(t, cmd.Start())
-		var said bytes.Buffer
-		for !strings.Contains(said.String(), "\n0000:41:10.2  ") {
-			if _, err := io.CopyN(&said, out, 1); err != nil {
-				t.Fatalf("%v: %s", err, said.String())
+	for _, test := range []struct {
+		name, until string
+		more        []string // arguments
+		goOn        func(cmd *exec.Cmd, answer io.Writer) error
+		status      int // -1 = it is killed
+		want        string
+	}{
+		{"answered", "Go on?", nil, func(_ *exec.Cmd, answer io.Writer) error {
+			_, err := io.WriteString(answer, "y\n")
+			return err
+		}, 1, "somebody uses it now"},
+		{"another one tried", "\n0000:41:10.2  ", []string{"--yes", "0000:41:10.2"}, func(*exec.Cmd, io.Writer) error {
+			return os.WriteFile("/tmp/go", nil, 0o600)
+		}, 0, ""},
+		{"killed", "\n0000:41:10.2  ", []string{"--yes", "0000:41:10.2"}, func(cmd *exec.Cmd, _ io.Writer) error {
+			return cmd.Process.Kill()
+		}, -1, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			args := append([]string{"-o", t.TempDir() + "/report.txtar", "--only", "without"}, test.more...)
+			cmd := exec.Command(tryProgram, append(args, "0000:41:10.0")...)
+			cmd.Env = append(os.Environ(), "DEVINFO_TRY_PLUGINS="+waits.plugins(t))
+			answer, err := cmd.StdinPipe()
+			must(t, err)
+			out, err := cmd.StdoutPipe()
+			must(t, err, cmd.Start())
+			var said bytes.Buffer
+			for !strings.Contains(said.String(), test.until) {
+				if _, err := io.CopyN(&said, out, 1); err != nil {
+					t.Fatalf("%v: %s", err, said.String())
+				}
 			}
-		}
-		run(t, "sh", "-c", "ip link add link enp65s0v0 name up0 type macvlan && ip addr add 192.0.2.1/24 dev enp65s0v0")
-		if killed {
-			must(t, cmd.Process.Kill())
-		} else {
-			write(t, "/tmp/go", "")
-		}
-		_, _ = io.Copy(&said, out)
-		_ = cmd.Wait()
-		status := cmd.ProcessState.ExitCode()
-		if killed {
-			status, _ = try(t, nil, "--restore")
-		}
-		if status != 0 || !onHost("up0") || !strings.Contains(run(t, "ip", "addr", "show", "dev", "enp65s0v0"), "192.0.2.1") {
-			t.Errorf("killed %v: exit status %d, up0 %v:\n%s", killed, status, onHost("up0"), said.String())
-		}
-		run(t, "sh", "-c", "rm -f /tmp/go; ip link del up0; ip addr flush dev enp65s0v0")
+			run(t, "sh", "-c", "ip link add link enp65s0v0 name up0 type macvlan && ip link set enp65s0v0 mtu 1400 && ip addr add 192.0.2.1/24 dev enp65s0v0")
+			t.Cleanup(func() {
+				run(t, "sh", "-c", "rm -f /tmp/go; ip link del up0; ip link set enp65s0v0 mtu 1500; ip addr flush dev enp65s0v0")
+			})
+			must(t, test.goOn(cmd, answer))
+			_, _ = io.Copy(&said, out)
+			_ = cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); status != test.status || !strings.Contains(said.String(), test.want) {
+				t.Errorf("exit status %d:\n%s", status, said.String())
+			}
+			if test.status < 0 {
+				if status, said := try(t, nil, "--restore"); status != 0 {
+					t.Errorf("--restore: %d %s", status, said)
+				}
+			}
+			if now := run(t, "ip", "addr", "show", "dev", "enp65s0v0"); !strings.Contains(now, "mtu 1400") || !strings.Contains(now, "192.0.2.1") || !onHost("up0") {
+				t.Errorf("it is changed: %s", now)
+			}
+		})
 	}
 }
 

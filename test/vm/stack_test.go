@@ -75,7 +75,7 @@ func taken(t *testing.T) (list []stacktest.Shape) {
 // reset ends all of them, whatever keeps the namespace, and the next pod has its frames.
 func TestResetEndsWhatPodStacked(t *testing.T) {
 	onVFs(t, func(t *testing.T, vf vf) {
-		node, was, undo := kept(t, vf.address, vf.ifName, vf.pf, vf.number)
+		node, was, undo, _ := kept(t, vf.address, vf.ifName, vf.pf, vf.number)
 		of := was
 		of.Reset = restore.Auto
 		var survived, done []string
@@ -131,7 +131,7 @@ func TestResetEndsWhatPodStacked(t *testing.T) {
 // What nobody can set, as shown by a setting that no kernel has, ends with the former interface.
 func TestResetCopesWithOthers(t *testing.T) {
 	onVFs(t, func(t *testing.T, vf vf) {
-		node, was, undo := kept(t, vf.address, vf.ifName, vf.pf, vf.number)
+		node, was, undo, _ := kept(t, vf.address, vf.ifName, vf.pf, vf.number)
 		of := was
 		of.Reset, of.Settings = restore.Auto, maps.Clone(was.Settings)
 		of.Settings["rtnetlink-9999"] = "07"

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/host/capturefile"
-	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/test/goldentest"
 )
 
@@ -157,7 +156,7 @@ func TestTryIsKilled(t *testing.T) {
 	kills := kills(t)
 	t.Cleanup(func() { vfsBack(t) })
 	const vf = "0000:41:10.0"
-	node, was, _ := kept(t, vf, "enp65s0v0", "enp65s0", 0)
+	_, _, _, unchanged := kept(t, vf, "enp65s0v0", "enp65s0", 0)
 	before, done, longest := portrait(t, vf, "enp65s0", 0), map[string]int{}, map[string]time.Duration{}
 	random := rand.New(rand.NewPCG(1, uint64(kills)))
 	for n := range kills {
@@ -192,13 +191,8 @@ func TestTryIsKilled(t *testing.T) {
 		if status, said := try(t, nil, "--restore"); status != 0 {
 			t.Errorf("kill %d: --restore: %d %s", n, status, said)
 		}
-		same(t, fmt.Sprintf("the VF after kill %d", n), portrait(t, vf, "enp65s0", 0), before)
-		is, err := node.Look(hostdev.Ref{PCI: vf, IfName: "enp65s0v0"})
-		must(t, err)
-		if left := was.Settings.Unlike(is.Settings); left != nil {
-			t.Errorf("kill %d: %q differ", n, left)
-		}
-		if exists("/var/lib/devinfo-try/run.json") || len(globbed("/run/netns/devinfo-try-*")) > 0 {
+		unchanged()
+		if pods, _ := filepath.Glob("/run/netns/devinfo-try-*"); exists("/var/lib/devinfo-try/run.json") || len(pods) > 0 {
 			t.Errorf("kill %d: something is left", n)
 		}
 	}
@@ -243,9 +237,4 @@ func TestTryComparesAfterBoot(t *testing.T) {
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
-}
-
-func globbed(pattern string) []string {
-	paths, _ := filepath.Glob(pattern)
-	return paths
 }
