@@ -52,7 +52,7 @@ type Rule struct {
 	OnDifference         string                     `json:"onDifference"`         // only exclusive: "withhold" or "offer" (default) devices that a pod left different in a way that is not known to harm
 	Reset                string                     `json:"reset"`                // only exclusive: bind the driver again after each pod: "auto" (default) for drivers that tests have bound again, "always" for each PCI function, or "never"
 	Attachments          int64                      `json:"attachments"`          // only shared: capacity; 0 = DefaultAttachments
-	Bandwidth            *bandwidth                 `json:"bandwidth"`            // only shared: capacity in bit/s
+	Bandwidth            json.RawMessage            `json:"bandwidth"`            // only shared: capacity in bit/s, a [resource.Quantity]; nil = none
 }
 
 // matchers are the keys of rules that list values of a device.
@@ -65,16 +65,6 @@ var matchers = []struct {
 	{"ifNames", func(r *Rule) []string { return r.IfNames }, func(d *Device) []string { return append([]string{d.IfName}, d.Also...) }},
 	{"pfNames", func(r *Rule) []string { return r.PFNames }, func(d *Device) []string { return append([]string{d.PFName}, d.PFAlso...) }},
 	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) []string { return []string{d.Driver} }},
-}
-
-type bandwidth struct{ resource.Quantity }
-
-// UnmarshalJSON adds the key to the error of a quantity.
-func (b *bandwidth) UnmarshalJSON(raw []byte) error {
-	if b.Quantity.UnmarshalJSON(raw) != nil {
-		return fmt.Errorf(`bandwidth: %s is not a number of bit/s; write a number such as "25G"`, raw)
-	}
-	return nil
 }
 
 // DefaultAttachments is the default number of pods for a shared device: the number of usable ports of a Linux bridge
@@ -97,6 +87,7 @@ type rule struct {
 	selects    *cel.CompilationResult // nil = the rule has no select
 	attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	published  []resourceapi.QualifiedName // nil = all
+	bandwidth  resource.Quantity           // 0 = none
 }
 
 // ParseRules parses the key "devices" of a configuration in YAML or JSON, {devices: [...]}. No other key is allowed.
@@ -252,10 +243,8 @@ func (r *rule) check() error {
 		return errors.New(`sharing: the key is missing; write "shared" or "exclusive"`)
 	case r.Sharing != Shared && r.Sharing != Exclusive:
 		return fmt.Errorf(`sharing: %q is not known; write "shared" or "exclusive"`, r.Sharing)
-	case r.Sharing == Shared && r.AllowHostUse:
-		return errors.New("allowHostUse: the host keeps shared devices in any case; remove it, or write sharing: exclusive")
-	case r.Sharing == Shared && r.AllowAdvertisedRoute:
-		return errors.New("allowAdvertisedRoute: the host keeps shared devices in any case; remove it, or write sharing: exclusive")
+	case r.Sharing == Shared && (r.AllowHostUse || r.AllowAdvertisedRoute):
+		return errors.New("allowHostUse, allowAdvertisedRoute: the host keeps shared devices in any case; remove them, or write sharing: exclusive")
 	case r.Sharing == Shared && r.ResourceName != "":
 		return fmt.Errorf("resourceName: %q: Multus needs exclusive devices; remove it, or write sharing: exclusive", r.ResourceName)
 	case len(r.ResourceName) > longest:
@@ -274,8 +263,9 @@ func (r *rule) check() error {
 		return fmt.Errorf("attachments: %d is less than 0; remove it for the default, %d", r.Attachments, DefaultAttachments)
 	}
 	if r.Bandwidth != nil {
-		if n, whole := r.Bandwidth.AsInt64(); !whole || n < 1 {
-			return fmt.Errorf("bandwidth: %s is not a whole number of bit/s above 0", r.Bandwidth)
+		err := r.bandwidth.UnmarshalJSON(r.Bandwidth)
+		if n, whole := r.bandwidth.AsInt64(); err != nil || !whole || n < 1 {
+			return fmt.Errorf(`bandwidth: %s is not a whole number of bit/s above 0, such as "25G"`, r.Bandwidth)
 		}
 	}
 	return nil

@@ -125,10 +125,10 @@ func (c *Decision) device() resourceapi.Device {
 // it does not name.
 func (r *rule) capacity() map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	all := OnePerClaim(cmp.Or(r.Attachments, DefaultAttachments))
-	if r.Bandwidth != nil {
+	if !r.bandwidth.IsZero() {
 		none := *resource.NewQuantity(0, resource.DecimalSI)
 		all[Bandwidth] = resourceapi.DeviceCapacity{
-			Value: r.Bandwidth.Quantity, RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Value: r.bandwidth, RequestPolicy: &resourceapi.CapacityRequestPolicy{
 				Default: &none, ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: &none},
 			},
 		}
