@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/link"
 )
@@ -258,7 +259,7 @@ func (n *Node) mtuOf(at *state.Attachment, info *devinfo.Info) int64 {
 	return mtu
 }
 
-// CheckRecord returns the error of a record that is valid but for its parts in types of the Kubernetes API.
+// CheckRecord returns the error of a record that is valid but for its parts in types of this package and the Kubernetes API.
 func CheckRecord(record *state.Claim) error {
 	for _, at := range slices.Concat(record.Attachments, record.Undeleted) {
 		var err error
@@ -267,6 +268,9 @@ func CheckRecord(record *state.Claim) error {
 		}
 		if at.Metadata != nil {
 			err = errors.Join(err, json.Unmarshal(at.Metadata, new(Metadata)))
+		}
+		if at.Note != nil {
+			err = errors.Join(err, json.Unmarshal(at.Note, new(restore.Snapshot)))
 		}
 		if err != nil {
 			return fmt.Errorf("request %q: %w", at.Request, err)
@@ -281,7 +285,7 @@ func decoded[T any](part json.RawMessage) (v T) {
 	return v
 }
 
-// Encoded returns a part of a record. Types of the Kubernetes API always have an encoding.
+// Encoded returns a part of a record. Its types always have an encoding.
 func Encoded(part any) json.RawMessage {
 	text, _ := json.Marshal(part)
 	return text

@@ -164,13 +164,15 @@ func TestSharedDeviceIsPreparedWithoutExternalAllocations(t *testing.T) {
 	})
 }
 
-func TestRecordWithInvalidAPIObjectIsRefused(t *testing.T) {
-	for published, invalid := range map[string]string{
-		`{"name":"vf","attributes":{"ifName":{"string":"eth0"}}}`: `{"networkData":{"interfaceName":["net1"]}}`,
-		`{"name":"vf","attributes":["ifName"]}`:                   `{}`,
+func TestRecordWithInvalidPartIsRefused(t *testing.T) {
+	for _, part := range []string{
+		`{"node":{"published":{"name":"vf","attributes":["ifName"]}},"metadata":{}}`,
+		`{"node":{"published":{"name":"vf"}},"metadata":{"networkData":{"interfaceName":["net1"]}}}`,
+		`{"note":{"bus":1}}`,
 	} {
-		at := state.Attachment{Request: "nic", NodeDevice: &state.NodeDevice{Published: json.RawMessage(published)}}
-		at.Metadata = json.RawMessage(invalid)
+		var at state.Attachment
+		difftest.Must(t, json.Unmarshal([]byte(part), &at))
+		at.Request = "nic"
 		record := &state.Claim{Attachments: []state.Attachment{{Request: "bare"}, at}}
 		difftest.Says(t, devices.CheckRecord(record), `request "nic": json: cannot unmarshal`)
 		record.Undeleted, record.Attachments = record.Attachments, nil

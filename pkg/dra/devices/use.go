@@ -44,11 +44,9 @@ func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 		err = n.Custody.Alone(snapshot)
 	}
 	for _, h := range n.claims.Holders(at) {
-		var noted restore.Snapshot
-		if of := h.Attachment; err == nil && of.Phase == state.Undeleted && of.Note != nil && of.BootID == n.BootID {
-			if err = json.Unmarshal(of.Note, &noted); err == nil && !noted.IsReplaced(snapshot) {
-				snapshot = noted
-			}
+		noted, ok := n.noteOf(h.Attachment)
+		if ok && err == nil && h.Attachment.Phase == state.Undeleted && h.Attachment.BootID == n.BootID && !noted.IsReplaced(snapshot) {
+			snapshot = noted
 		}
 	}
 	if err == nil && at.Driver != "" && snapshot.Driver != at.Driver {
@@ -67,7 +65,7 @@ func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 		reset, withhold = decision.Resets(), decision.Withholds()
 	}
 	snapshot.Reset, snapshot.Withhold = restore.ResetMode(reset), withhold
-	return json.Marshal(snapshot)
+	return Encoded(snapshot), nil
 }
 
 // decisionOf returns what the last survey has found of a device. Before the first survey of this process it reads the node.
@@ -120,16 +118,12 @@ func (n *Node) Bind(at *state.Attachment) error {
 	return nil
 }
 
-// noteOf decodes the note of an attachment, which may be nil. ok is false if the note is missing or invalid.
+// noteOf returns the note of an attachment, which may be nil. ok is false if there is none.
 func (n *Node) noteOf(at *state.Attachment) (snapshot restore.Snapshot, ok bool) {
 	if at == nil || at.Note == nil || n.Custody == nil {
 		return snapshot, false
 	}
-	if err := json.Unmarshal(at.Note, &snapshot); err != nil {
-		n.Log.Error("cannot read the note of a device", "device", at.Device, "error", err)
-		return snapshot, false
-	}
-	return snapshot, true
+	return decoded[restore.Snapshot](at.Note), true
 }
 
 // The states of a device that callers of [Node.State] need.
@@ -155,15 +149,12 @@ func (n *Node) State(at *state.Attachment) restore.State {
 // resets devices. Repeat it after an error. If [IsOnItsWay] reports true, the error may end by itself. different
 // describes settings that remain different although the device may be offered again; "" = none.
 func (n *Node) Restore(record *state.Claim, at *state.Attachment) (different string, err error) {
-	if at.Note == nil || at.BootID != n.BootID || n.Custody == nil {
+	snapshot, ok := n.noteOf(at)
+	if !ok || at.BootID != n.BootID {
 		return "", nil
 	}
 	if err := n.Leases.CheckFree(record, at); err != nil {
 		return "", err
-	}
-	var snapshot restore.Snapshot
-	if err := json.Unmarshal(at.Note, &snapshot); err != nil {
-		return "", fmt.Errorf("device %s: note: %w", at.Device, err)
 	}
 	did, err := n.Custody.Restore(snapshot)
 	rebound := slices.ContainsFunc(did, func(what string) bool { return what == restore.Driver || what == restore.Reset })
@@ -177,8 +168,8 @@ func (n *Node) Restore(record *state.Claim, at *state.Attachment) (different str
 	}
 	m, differs := errors.AsType[*restore.Mismatch](err)
 	if rebound {
-		snapshot.Reset, snapshot.MayReset = restore.Never, false // once is enough
-		at.Note, _ = json.Marshal(snapshot)
+		snapshot.Reset = restore.Never // once is enough
+		at.Note = Encoded(snapshot)
 	}
 	switch {
 	case rebound && at.Phase != state.Undeleted && (err == nil || differs && m.Harmless):

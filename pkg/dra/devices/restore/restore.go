@@ -39,7 +39,7 @@ var resettable = []string{"igbvf", "vfio-pci", "virtio-pci"}
 
 // resets reports whether the driver is bound again although it has not changed.
 func (d *Devices) resets(f Snapshot, now present) (bool, error) {
-	auto := (f.MayReset || f.Reset == Auto) && now.isVF && slices.Contains(resettable, f.Driver)
+	auto := f.Reset == Auto && now.isVF && slices.Contains(resettable, f.Driver)
 	if f.Bus != "pci" || f.Driver == "" || !auto && f.Reset != Always {
 		return false, nil
 	}

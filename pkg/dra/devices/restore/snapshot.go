@@ -17,7 +17,6 @@ type Snapshot struct {
 
 	// The caller sets these from the rule of the device.
 	Reset    ResetMode `json:"reset,omitempty"`
-	MayReset bool      `json:"mayReset,omitempty"` // in notes of version 0: Reset is Auto
 	Withhold bool      `json:"withhold,omitempty"` // no difference is harmless
 
 	Bus    string `json:"bus"`             // bus of the device: "pci", "auxiliary", "vdpa", ...
