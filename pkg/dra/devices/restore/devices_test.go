@@ -99,58 +99,71 @@ func spoilt() (all settings.Dump, names []string) {
 
 // A life is a sequence of events for a device between ADD and the end of DEL.
 type life struct {
-	name string
-	does func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot)
-	did  []string
+	name    string
+	does    func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot)
+	did     []string
+	reset   restore.ResetMode
+	onVFIO  bool   // the device is a function that lives on vfio-pci, not vf
+	altName string // altname of the interface before ADD
+	changes int    // that it takes at least
 }
 
 func lives() []life {
 	gone := func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 		difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
 	}
+	nothing := func(*testing.T, *restoretest.Kernel, restore.Snapshot) {}
 	all, names := spoilt()
 	return []life{
-		{"nothing", func(*testing.T, *restoretest.Kernel, restore.Snapshot) {}, nil},
-		{"its namespace ended", gone, []string{restore.Name, restore.MTU, restore.MAC}},
-		{"the pod took names and set all else", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
-			difftest.Must(t, k.Move(vf, "", netns, "net1"))
-			difftest.Must(t, k.Configure(vf, all))
-			difftest.Must(t, k.EndNetns(netns))
-		}, names},
-		{"DEL could not move it, because another interface has the altname that the pod gave to it", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
+		{name: "nothing", does: nothing},
+		{name: "its namespace ended", does: gone, did: []string{restore.Name, restore.MTU, restore.MAC}},
+		{name: "the pod took names and set all else", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
+			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, all), k.EndNetns(netns))
+		}, did: names},
+		{name: "DEL could not move it, because another interface has the altname that the pod gave to it", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, settings.Dump{settings.AltNames: "eth3"}))
 			difftest.Is(t, k.Move(vf, netns, "", "net1"), syscall.EEXIST)
 			difftest.Must(t, k.EndNetns(netns))
-		}, []string{restore.Name}},
-		{"a plugin restored the name", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
+		}, did: []string{restore.Name}},
+		{name: "a plugin restored the name", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
-		}, []string{restore.MTU, restore.MAC}},
-		{"its PF set MAC, VLAN and trust", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
+		}, did: []string{restore.MTU, restore.MAC}},
+		{name: "its PF set MAC, VLAN and trust", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.ConfigureVF(vf, settings.VF{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
-		}, []string{restore.Name, restore.MTU, restore.MAC, settings.VFMAC, settings.VFVLAN, settings.VFTrust}},
-		{"its PF set all else", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
+		}, did: []string{restore.Name, restore.MTU, restore.MAC, settings.VFMAC, settings.VFVLAN, settings.VFTrust}},
+		{name: "its PF set all else", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.ConfigureVF(vf, settings.VF{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
-		}, []string{settings.VFVLAN, settings.VFSpoofCheck, settings.VFLinkState, settings.VFRate, settings.VFGUID}},
-		{"vfio-pci", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
+		}, did: []string{settings.VFVLAN, settings.VFSpoofCheck, settings.VFLinkState, settings.VFRate, settings.VFGUID}},
+		{name: "vfio-pci", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			h := k.Host()
-			difftest.Must(t, h.MayBind(f, "vfio-pci"))
-			difftest.Must(t, h.Bind(f, "vfio-pci"))
+			difftest.Must(t, h.MayBind(f, "vfio-pci"), h.Bind(f, "vfio-pci"))
 			if now := look(t, h, function(vf, "eth2")); now.Driver != "vfio-pci" || now.IfName != "" {
 				t.Errorf("bound: %+v", now)
 			}
 			difftest.Must(t, h.Bind(f, "vfio-pci")) // as after a crash
-		}, []string{restore.Driver, restore.Name, restore.MAC}},
-		{"vfio-pci, and its PF kept the pod's MAC", func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
+		}, did: []string{restore.Driver, restore.Name, restore.MAC}},
+		{name: "vfio-pci, and its PF kept the pod's MAC", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.Host().Bind(f, "vfio-pci"))
 			to := *untouched()
 			to.MAC = podsMAC
 			difftest.Must(t, k.ConfigureVF(vf, to))
-		}, []string{settings.VFMAC, restore.Driver, restore.Name, restore.MAC}},
-		{"the pod unbound the driver", func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
+		}, did: []string{settings.VFMAC, restore.Driver, restore.Name, restore.MAC}},
+		{name: "the pod unbound the driver", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
-		}, []string{restore.Driver, restore.Name, restore.MAC}},
+		}, did: []string{restore.Driver, restore.Name, restore.MAC}},
+		{name: "vfio-pci, which takes the altname away", altName: "enp1s0f0v0", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
+			difftest.Must(t, k.Host().Bind(f, "vfio-pci"))
+		}, did: []string{restore.Driver, restore.Name, restore.MAC, settings.AltNames}},
+		{name: "its namespace ended, and it keeps an altname", altName: "enp1s0f0v0", does: gone, did: []string{restore.Name, restore.MTU, restore.MAC}},
+		// Binding the driver again removes what nobody can set, or see.
+		{name: "the pod left what only a reset ends", reset: restore.Always, does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
+			difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000"}), k.Stack(vf, "hidden vlan"), k.EndNetns(netns))
+		}, did: []string{restore.Reset, restore.Name, restore.MAC}},
+		{name: "nothing, and a reset", reset: restore.Auto, does: nothing, did: []string{restore.Reset, restore.Name, restore.MAC}},
+		// That the unbind returns proves that nobody has it open. The others are the probe, and driver_override twice.
+		{name: "a reset on vfio-pci", reset: restore.Auto, onVFIO: true, does: nothing, did: []string{restore.Reset}, changes: 4},
 	}
 }
 
@@ -202,7 +215,16 @@ func TestRestoreUndoesAllChangesDespiteInterruption(t *testing.T) {
 	for _, l := range lives() {
 		for step := 0; ; step++ {
 			k, h, f := igb(t)
+			ref := function(vf, "eth2")
+			if l.onVFIO {
+				ref = function("0000:01:10.6", "")
+			}
+			if l.altName != "" {
+				difftest.Must(t, k.SetAltName(named(k, "eth2"), l.altName, true))
+			}
+			f = look(t, h, ref)
 			l.does(t, k, f)
+			f.Reset = l.reset
 			left := step
 			k.Fault = func() error {
 				if left--; left < 0 {
@@ -211,16 +233,20 @@ func TestRestoreUndoesAllChangesDespiteInterruption(t *testing.T) {
 				return nil
 			}
 			did, err := h.Restore(f)
-			k.Fault = nil
+			if k.Fault = nil; left >= 0 {
+				f.Reset = ""
+			}
 			again, failed := k.Host().Restore(f)
 			if failed != nil {
 				t.Fatalf("%s, step %d: %v", l.name, step, failed)
 			}
-			if diff := cmp.Diff(f, look(t, h, function(vf, "eth2"))); diff != "" {
+			f.Reset = ""
+			if diff := cmp.Diff(f, look(t, h, ref)); diff != "" {
 				t.Fatalf("%s, step %d: %s", l.name, step, diff)
 			}
+			difftest.Must(t, h.Alone(f))
 			if left >= 0 {
-				if err != nil || step < len(l.did) || again != nil {
+				if err != nil || step < max(len(l.did), l.changes) || again != nil {
 					t.Errorf("%s: %d changes, %v; once more: %q", l.name, step, err, again)
 				}
 				difftest.Same(t, l.name+": did", did, l.did)
@@ -233,9 +259,14 @@ func TestRestoreUndoesAllChangesDespiteInterruption(t *testing.T) {
 func TestRestoreFailsWhileInterfaceIsAway(t *testing.T) {
 	k, h, f := igb(t)
 	difftest.Must(t, k.Move(vf, "", netns, "net1"))
-	_, err := h.Restore(f)
-	difftest.Is(t, err, restore.ErrNotOnNode)
-	difftest.Says(t, err, "eth2")
+	var err error
+	for _, f.Reset = range []restore.ResetMode{"", restore.Auto} {
+		var did []string
+		did, err = h.Restore(f)
+		difftest.Is(t, err, restore.ErrNotOnNode)
+		difftest.Says(t, err, "eth2")
+		difftest.Equal(t, did, []string(nil))
+	}
 	_, err = h.Look(function(vf, "eth2"))
 	difftest.Is(t, err, restore.ErrNotOnNode)
 	f.Device = "0000:01:10.7"
@@ -257,20 +288,6 @@ func TestRestoreDoesNotChangeReplacedDevice(t *testing.T) {
 	if did, err := h.Restore(f); !errors.Is(err, restore.ErrGone) || did != nil {
 		t.Errorf("got %q, %v", did, err)
 	}
-}
-
-func TestMismatchNamesSettings(t *testing.T) {
-	k, h, f := igb(t)
-	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 9000, podsMAC), k.EndNetns(netns))
-	difftest.Must(t, k.Move("0000:01:10.2", "", netns+"2", "x")) // takes the name of the first
-	difftest.Must(t, k.Move("0000:01:10.2", netns+"2", "", "eth2"))
-	did, err := h.Restore(f)
-	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
-	difftest.Equal(t, did, []string{restore.MTU, restore.MAC})
-	difftest.Must(t, k.Move("0000:01:10.2", "", netns+"2", "x"))
-	did, err = h.Restore(f)
-	difftest.Must(t, err)
-	difftest.Equal(t, did, []string{restore.Name})
 }
 
 // While a port is in a pod, the other port keeps its settings.
@@ -306,33 +323,18 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 	k, h, f := igb(t)
 	g := look(t, h, function(other, "eth3"))
 	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Move(other, "", netns+"2", "net2"))
-	difftest.Must(t, k.Configure(vf, settings.Dump{settings.AltNames: "eth3"}))
+	difftest.Must(t, k.Configure(vf, settings.Dump{settings.AltNames: "eth3"}), k.Use(other, 9000, podsMAC))
 	difftest.Must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
 	did, err := h.Restore(g)
 	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
 	difftest.Says(t, err, "eth3", `altname of interface "net1"`, vf)
-	difftest.Equal(t, did, []string(nil))
+	difftest.Equal(t, did, []string{restore.MTU, restore.MAC})
 	for _, d := range []restore.Snapshot{f, g} {
 		_, err := h.Restore(d)
 		difftest.Must(t, err)
 	}
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 	difftest.Equal(t, look(t, h, function(other, "eth3")), g)
-}
-
-// An interface has no altnames after its driver was bound again.
-func TestAltNamesFromBeforeADDAreRestored(t *testing.T) {
-	k, h, _ := igb(t)
-	difftest.Must(t, k.SetAltName(named(k, "eth2"), "enp1s0f0v0", true))
-	f := look(t, h, function(vf, "eth2"))
-	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.EndNetns(netns))
-	did, err := h.Restore(f)
-	difftest.Must(t, err)
-	difftest.Equal(t, did, []string{restore.Name})
-	difftest.Must(t, h.Bind(f, "vfio-pci"))
-	_, err = h.Restore(f)
-	difftest.Must(t, err)
-	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
 // The snapshot may have an altname that an earlier pod gave to the interface, and that is the name of another one.
@@ -465,7 +467,6 @@ func TestNotesOfEarlierBuildsRestoreWhatTheyHave(t *testing.T) {
 		"without settings":      {`{` + base + `}`, []string{"mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
 		"with six settings":     {`{` + base + `,"settings":{"altNames":["was"],"txQueueLen":1000}}`, []string{settings.AltNames, "alias", "mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
 		"with hashes of FNV":    {`{` + base + `,"dump":{"ethtool-99":"05","features":"05","multicast":"on","rings":"05","txqueuelen":"e8030000","rss":"fnv128a:07"}}`, []string{settings.AltNames, "alias", "mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
-		"with mayReset":         {`{` + base + `,"mayReset":true}`, []string{restore.Reset, restore.Name, restore.MAC}},
 		"of this build, no key": {`{"version":1,` + base + `}`, []string{"mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
 	} {
 		k, h, _ := igb(t)
@@ -513,34 +514,6 @@ func TestInterfacesOnDeviceAreRemovedOrKeepItWithheld(t *testing.T) {
 	}
 }
 
-// A device that lives on vfio-pci is bound again too: that the unbind returns proves that nobody has it open.
-func TestDeviceOnVFIOIsReset(t *testing.T) {
-	const address, changes = "0000:01:10.6", 4
-	for killedAt := range changes + 1 {
-		k, h, _ := igb(t)
-		f := look(t, h, function(address, ""))
-		f.Reset = restore.Auto
-		n, unbinds := 0, 0
-		write := func(name, text string) error {
-			if n++; n > killedAt {
-				return errKilled
-			}
-			if strings.HasSuffix(name, "vfio-pci/unbind") {
-				unbinds++
-			}
-			return k.Write(name, text)
-		}
-		did, err := restore.New(k.Sys(), write, k).Restore(f)
-		if done := killedAt == changes; (err == nil) != done || done && (unbinds != 1 || !slices.Equal(did, []string{restore.Reset})) {
-			t.Errorf("killed at change %d: %v, did %q, %d unbinds", killedAt, err, did, unbinds)
-		}
-		_, err = k.Host().Restore(f)
-		difftest.Must(t, err)
-		f.Reset = ""
-		difftest.Equal(t, look(t, h, function(address, "")), f)
-	}
-}
-
 // A reset must not remove the VFs, SFs, vDPA devices or other ports of a function, or a port that may be in another network
 // namespace.
 func TestFunctionWithOthersOnItIsNotReset(t *testing.T) {
@@ -583,84 +556,34 @@ func TestFunctionWithOthersOnItIsNotReset(t *testing.T) {
 }
 
 // A newer kernel may have settings that this package cannot set. They do not take the node's VFs away, unless their
-// rule says so.
-func TestUnknownDifferenceIsHarmless(t *testing.T) {
+// rule says so. The driver is only bound again if tests have done so, or the rule asks for it.
+func TestWhatCannotBeSetIsReported(t *testing.T) {
+	const unknown = "rtnetlink-99"
+	igb, mlx := [3]string{"igb-sriov", vf, "eth2"}, [3]string{"mlx5-switchdev", "0000:03:00.4", "enp3s0f0v2"}
 	for name, test := range map[string]struct {
-		setting            string
-		withhold, harmless bool
+		at       [3]string // host, address and interface
+		setting  string
+		rule     restore.Snapshot
+		harmless bool
 	}{
-		"unknown":           {"rtnetlink-99", false, true},
-		"unknown, withheld": {"rtnetlink-99", true, false},
-		"known":             {"xdpoffload", false, false},
+		"unknown":                      {igb, unknown, restore.Snapshot{}, true},
+		"unknown, and withheld":        {igb, unknown, restore.Snapshot{Withhold: true}, false},
+		"known":                        {igb, "xdpoffload", restore.Snapshot{}, false},
+		"never reset":                  {igb, unknown, restore.Snapshot{Reset: restore.Never}, true},
+		"no test has bound its driver": {mlx, unknown, restore.Snapshot{Reset: restore.Auto}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k, h, f := igb(t)
-			f.Withhold = test.withhold
-			difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000", test.setting: "07000000"}), k.EndNetns(netns))
-			if test.setting == "xdpoffload" {
-				k.Fault = func() error { return errors.New("firmware says no") }
-			}
-			_, err := h.Restore(f)
-			if m := difftest.As[*restore.Mismatch](t, err); m.Harmless != test.harmless {
-				t.Errorf("got %+v", m)
-			}
-			difftest.Says(t, err, test.setting+" is 7, was none")
-		})
-	}
-}
-
-// Binding the driver again removes what nobody can set, or see. After a crash, the next attempt finishes it.
-func TestResetRemovesWhatCannotBeRestored(t *testing.T) {
-	const changes = 5 // unbind, driver_override, probe, driver_override, name; then the MAC
-	for killedAt := range changes + 2 {
-		k, h, f := igb(t)
-		f.Reset = []restore.ResetMode{restore.Auto, restore.Always}[killedAt%2]
-		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000"}), k.Stack(vf, "hidden vlan"), k.EndNetns(netns))
-		n := 0
-		k.Fault = func() error {
-			if n++; n > killedAt {
-				return errKilled
-			}
-			return nil
-		}
-		did, err := h.Restore(f)
-		if (err == nil) != (killedAt > changes) || err == nil && did[0] != restore.Reset {
-			t.Errorf("killed at change %d: %v, did %q", killedAt, err, did)
-		}
-		k.Fault = nil
-		_, err = k.Host().Restore(f)
-		difftest.Must(t, err)
-		difftest.Must(t, h.Alone(f))
-		f.Reset = ""
-		difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
-	}
-	k, h, f := igb(t)
-	f.Reset = restore.Auto
-	did, err := h.Restore(f)
-	difftest.Must(t, err)
-	difftest.Same(t, "of a device without a difference", did, []string{restore.Reset, restore.Name, restore.MAC})
-	difftest.Must(t, k.Move(vf, "", netns, "net1"))
-	did, err = h.Restore(f)
-	difftest.Is(t, err, restore.ErrNotOnNode)
-	difftest.Same(t, "of a device in a pod", did, []string(nil))
-}
-
-func TestOnlyMeasuredDriversAreReset(t *testing.T) {
-	for name, test := range map[string]struct {
-		host, device, ifName string
-		mode                 restore.ResetMode
-	}{
-		"the rule says never": {"igb-sriov", vf, "eth2", restore.Never},
-		"not measured":        {"mlx5-switchdev", "0000:03:00.4", "enp3s0f0v2", restore.Auto},
-	} {
-		t.Run(name, func(t *testing.T) {
-			k := kernel(t, t.TempDir(), test.host)
-			f := look(t, k.Host(), function(test.device, test.ifName))
-			f.Reset = test.mode
-			difftest.Must(t, k.Move(test.device, "", netns, test.ifName), k.Configure(test.device, settings.Dump{"rtnetlink-99": "07000000"}), k.EndNetns(netns))
+			k := kernel(t, t.TempDir(), test.at[0])
+			f := look(t, k.Host(), function(test.at[1], test.at[2]))
+			f.Reset, f.Withhold = test.rule.Reset, test.rule.Withhold
+			difftest.Must(t, k.Move(f.Device, "", netns, f.IfName), k.Configure(f.Device, settings.Dump{test.setting: "07000000"}), k.EndNetns(netns))
+			k.Fault = func() error { return errors.New("firmware says no") }
 			did, err := k.Host().Restore(f)
-			difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{"rtnetlink-99"})
+			m := difftest.As[*restore.Mismatch](t, err)
+			difftest.Equal(t, m.Settings, []string{test.setting})
+			difftest.Same(t, "harmless", m.Harmless, test.harmless)
 			difftest.Equal(t, did, []string(nil))
+			difftest.Says(t, err, test.setting+" is 7, was none")
 		})
 	}
 }

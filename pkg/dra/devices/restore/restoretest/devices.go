@@ -150,15 +150,23 @@ func (k *Kernel) Configure(device string, to settings.Dump) error {
 
 // Settings implements restore.Links.
 func (k *Kernel) Settings(of link.Interface) (s settings.Dump, err error) {
-	err = k.change(func(w *world) error {
-		i := w.on(of)
-		if i == nil {
-			return link.ErrNoInterface
-		}
+	err = k.on(of, func(_ *world, i *iface) error {
 		s = maps.Clone(i.Settings)
 		return nil
 	})
 	return s, err
+}
+
+// on calls f with an interface on the host.
+func (k *Kernel) on(of link.Interface, f func(w *world, i *iface) error) error {
+	return k.change(func(w *world) error {
+		for _, i := range w.Links {
+			if i.Index == of.Index && i.Netns == "" {
+				return f(w, i)
+			}
+		}
+		return link.ErrNoInterface
+	})
 }
 
 // Set implements restore.Links. Nobody can set the settings of a newer kernel.
@@ -201,13 +209,7 @@ func (k *Kernel) set(of link.Interface, f func(w *world, i *iface) error) error 
 	if err := k.fault(); err != nil {
 		return err
 	}
-	return k.change(func(w *world) error {
-		i := w.on(of)
-		if i == nil {
-			return link.ErrNoInterface
-		}
-		return f(w, i)
-	})
+	return k.on(of, f)
 }
 
 // Interface implements restore.Links.
@@ -245,14 +247,8 @@ func (k *Kernel) virtfn(w *world, pf string, index int) (string, error) {
 
 // Change implements restore.Links.
 func (k *Kernel) Change(of link.Interface, to settings.Change) error {
-	if err := k.fault(); err != nil {
-		return err
-	}
-	return k.change(func(w *world) error {
-		i := w.on(of)
+	return k.set(of, func(w *world, i *iface) error {
 		switch {
-		case i == nil:
-			return link.ErrNoInterface
 		case to.Name != "" && w.holder(to.Name) != nil:
 			return syscall.EEXIST
 		case to.MAC != nil && w.isLocked(i, to.MAC.String()):
@@ -327,10 +323,8 @@ func (k *Kernel) Stack(device, upper string) error {
 
 // Stacked implements restore.Links.
 func (k *Kernel) Stacked(of link.Interface, _ bool) (found []string, err error) {
-	err = k.change(func(w *world) error {
-		if i := w.on(of); i != nil {
-			found = i.Uppers
-		}
+	err = k.on(of, func(_ *world, i *iface) error {
+		found = i.Uppers
 		return nil
 	})
 	return found, err
@@ -338,15 +332,9 @@ func (k *Kernel) Stacked(of link.Interface, _ bool) (found []string, err error) 
 
 // Unstack implements restore.Links.
 func (k *Kernel) Unstack(of link.Interface) (left []string, err error) {
-	err = k.change(func(w *world) error {
-		i := w.on(of)
-		if i == nil {
-			return link.ErrNoInterface
-		}
+	err = k.on(of, func(_ *world, i *iface) error {
 		i.Uppers = slices.DeleteFunc(i.Uppers, func(name string) bool { return !strings.HasPrefix(name, "hidden") })
-		if len(i.Uppers) > 0 {
-			left = i.Uppers
-		}
+		left = i.Uppers
 		return nil
 	})
 	return left, err

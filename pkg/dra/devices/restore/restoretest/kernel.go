@@ -230,16 +230,6 @@ func (k *Kernel) save(w *world) error {
 	return os.Rename(temporary, k.path("world.json"))
 }
 
-// on returns an interface on the host, or nil.
-func (w *world) on(host link.Interface) *iface {
-	for _, i := range w.Links {
-		if i.Index == host.Index && i.Netns == "" {
-			return i
-		}
-	}
-	return nil
-}
-
 // holder returns the interface on the host with that name or altname, or nil.
 func (w *world) holder(name string) *iface {
 	for _, i := range w.Links {
