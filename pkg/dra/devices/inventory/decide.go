@@ -196,7 +196,6 @@ func (s DecideInput) besides(decisions []Decision) map[string]string {
 // against returns why a device that a rule selects is not offered, or "". on lists the devices on it.
 func (s DecideInput) against(c *Decision, on []string) string {
 	d := &c.Device
-	useless := d.moved() || d.Verbs && d.IfName == "" && len(on) > 0
 	switch {
 	case d.Port != "":
 		return d.UsedByHost()
@@ -216,12 +215,10 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)
 	case d.Unusable != "":
 		return d.Unusable
-	case isNIC(d.Kind) && len(on) > 0:
+	case len(on) > 0 && (isNIC(d.Kind) || d.moved() || d.Verbs && d.IfName == ""):
 		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on))
 	case sysfs.OnUIO(d.Driver): // DMA without an IOMMU
 		return fmt.Sprintf("it is on %s, whose users can write to all memory, so no container gets /dev/uioN: bind it to vfio-pci", d.Driver)
-	case useless && len(on) > 0:
-		return fmt.Sprintf("it has no interface here, but %s on it", count(on))
 	case c.rule.ResourceName != "" && d.ID() == "":
 		return "the rule sets resourceName, but the device has neither a PCI address nor an auxiliary name for Multus"
 	}

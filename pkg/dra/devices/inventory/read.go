@@ -21,7 +21,7 @@ import (
 type Host struct {
 	hostdev.Host
 	Uplinks []string          // interfaces of default routes; nil = unknown
-	Routers []string          // those of Uplinks whose default routes all come from router advertisements; nil = unknown
+	Routers []string          // those of Uplinks whose default routes all come from router advertisements
 	Uses    map[string]string // other uses of interfaces by the host: see [listing.Uses]; nil = unknown
 
 	Conditions []settings.Condition // of hardware interfaces; nil = unknown
@@ -124,17 +124,12 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 func (h Host) routes() (all, owned map[string]string) {
 	all, owned = map[string]string{}, map[string]string{}
 	for _, name := range h.Uplinks {
-		refuse := "net.ipv6.conf." + name + ".accept_ra_defrtr=0 refuses it"
-		switch {
-		case slices.Contains(h.Routers, name):
-			all[name] = "has a default route by router advertisement; " + refuse + ", and allowAdvertisedRoute in its rule offers it all the same"
+		if slices.Contains(h.Routers, name) {
+			all[name] = "has a default route by router advertisement; net.ipv6.conf." + name + ".accept_ra_defrtr=0 refuses it, " +
+				"and allowAdvertisedRoute in its rule offers it all the same"
 			continue
-		case h.Routers == nil:
-			all[name] = "has a default route; if a router advertises it, " + refuse
-		default:
-			all[name] = "has a default route"
 		}
-		owned[name] = all[name]
+		all[name], owned[name] = "has a default route", "has a default route"
 	}
 	return all, owned
 }

@@ -1,7 +1,6 @@
 package inventory_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -150,14 +149,6 @@ func text(list []inventory.Slice) string {
 	return b.String()
 }
 
-func TestRenamedInterfaceChangesOneSliceAndNoDeviceName(t *testing.T) {
-	before := capturetest.Text(t, "igb-sriov") // two PFs with VFs
-	after := bytes.ReplaceAll(before, []byte("eth0"), []byte("ens5"))
-	old, now := pool(t, host(t, before), everything), pool(t, host(t, after), everything)
-	difftest.Equal(t, deviceNames(now), deviceNames(old))
-	difftest.Equal(t, rewritten(old, now), 1)
-}
-
 // rewritten returns the number of slices that differ.
 func rewritten(old, now []inventory.Slice) (count int) {
 	for n := range old {
@@ -177,19 +168,6 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 		names = append(names, in)
 	}
 	return names
-}
-
-func TestHeldDeviceIsTaintedWhenNodeLosesIt(t *testing.T) {
-	before := pool(t, host(t, capturetest.Text(t, "mlx5-legacy")), everything)
-	const vf = "pci-0000-3b-00-2"
-	after := inventory.Slices(nil, inventory.Published{vf: inventory.PublishedIn(before)[vf]})
-	if len(after) != 1 || len(after[0].Devices) != 1 {
-		t.Fatalf("got %v", deviceNames(after))
-	}
-	difftest.Equal(t, after[0].Devices[0].Taints, []resourceapi.DeviceTaint{{Key: "devinfo-cni.io/gone", Effect: "NoSchedule"}})
-	if len(inventory.PublishedIn(before)[vf].Taints) != 0 {
-		t.Error("what was published has changed, too")
-	}
 }
 
 func TestWatchCollectsEventsAndPolls(t *testing.T) {
@@ -312,24 +290,6 @@ func TestManyDevicesWithoutVFIndexStayWithinAPILimits(t *testing.T) {
 	list := pool(t, host(t, []byte(text.String())), shareAll)
 	if got := valid(t, list); got != 200 || len(list) != 4 {
 		t.Errorf("%d devices in %d slices", got, len(list))
-	}
-}
-
-// BenchmarkSlices is gated by processor time, because other load on the machine does not increase it.
-func BenchmarkSlices(b *testing.B) {
-	const gate = 50 * time.Millisecond
-	devices, all := read(b, many(b, 1024)), rules(b, everything)
-	b.ReportAllocs()
-	began := difftest.ProcessorTime(b)
-	for b.Loop() {
-		if list := inventory.Slices(inventory.Decide(devices, all, input()), nil); len(list) < 16 {
-			b.Fatal(len(list))
-		}
-	}
-	each := (difftest.ProcessorTime(b) - began) / time.Duration(b.N)
-	b.ReportMetric(float64(each)/1e6, "cpu-ms/op")
-	if b.N >= 20 && each > gate {
-		b.Errorf("the slices of 1,024 VFs take %v of processor time, more than %v", each, gate)
 	}
 }
 
