@@ -86,7 +86,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		if err := r.hardware(d); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
 		}
-		d.Uplink, d.HostUse, d.Unusable = uplinks[d.IfName], uses[d.IfName], unusable(d, conditions[d.IfName], carry[d.Name])
+		d.Uplink, d.HostUse, d.Unusable = cmp.Or(needed[d.IfName], uplinks[d.IfName]), uses[d.IfName], unusable(d, conditions[d.IfName], carry[d.Name])
 		d.Advertised = d.Uplink != "" && needed[d.IfName] == ""
 		r.interfaceOf(d)
 	}
