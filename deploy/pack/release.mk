@@ -24,8 +24,7 @@ push: registry programs ## push the images to REGISTRY with the credentials of "
 registry:
 	@[ '$(REGISTRY)' != cluster.local ] || { echo 'REGISTRY is not set: make push REGISTRY=registry.example.com/net TAG=v0.1.0'; exit 1; }
 
-generate: ## write the manifests for kustomize from the chart, the node settings into the chart's schema, its values into its README, and the pictures into docs; run it after a change of any of these or of docs/schema/node.json
-	go run ./test/picture
+generate: ## write the manifests for kustomize from the chart, the node settings into the chart's schema, and its values into its README; run it after a change of any of these or of docs/schema/node.json
 	cd test/deploy && go test -count=1 -run 'TestManifestsAreGeneratedFromChart|TestChartSchemaContainsNodeSchema' . -update
 
 release: kubectl ## build archives, images, chart, SPDX document and checksums of VERSION into dist/; REGISTRY of the images adds install.yaml; DOWNLOADS, the URL of the directory with the archives, adds krew's manifest; SOURCE is the URL of the repository
