@@ -1,12 +1,10 @@
 // Package scheduler_test runs the allocator of Kubernetes' scheduler on the devices that package inventory publishes.
-// It is a separate module because of the allocator's dependencies.
 package scheduler_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -18,8 +16,6 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile"
-	"devinfo-cni.io/pkg/host/capturefile/capturetest"
-	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -42,11 +38,8 @@ func gpus() *resourceapi.ResourceSlice {
 // given returns the devices that a claim gets on a node; "" = it cannot be allocated.
 func given(t *testing.T, published []*resourceapi.ResourceSlice, node string, c *resourceapi.ResourceClaim) string {
 	t.Helper()
-	results, err := allocator(t, allocated(), "true", published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}), true).
-		Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{c})
-	must(t, err)
 	var names []string
-	for _, r := range results {
+	for _, r := range allocate(t, classes{"c": {}}, published, node, c, true) {
 		for _, d := range r.Devices.Results {
 			names = append(names, d.Device)
 		}
@@ -135,77 +128,6 @@ func TestBandwidthIsNotExceeded(t *testing.T) {
 	}
 }
 
-const (
-	nodes = 50
-	pfs   = 8
-	vfs   = 128 // per PF
-)
-
-// manyPFs returns the slices of a node with eight PFs of 128 VFs each.
-func manyPFs(t *testing.T) []inventory.Slice {
-	t.Helper()
-	host, err := inventory.Captured(capturetest.ManyVFs(pfs * vfs))
-	must(t, err)
-	devices, _, err := inventory.Read(host)
-	must(t, err)
-	for n := range devices { // distribute the VFs over eight PFs
-		if d := &devices[n]; d.Kind == hostdev.VF {
-			index := *d.Attributes[inventory.AttrVFIndex].IntValue
-			number, name, address := index%vfs, pfName(int(index/vfs)), fmt.Sprintf("0000:%02x:00.0", 0x3b+index/vfs)
-			d.Attributes[inventory.AttrVFIndex] = resourceapi.DeviceAttribute{IntValue: &number}
-			d.Attributes[inventory.AttrPFName] = resourceapi.DeviceAttribute{StringValue: &name}
-			d.Attributes[inventory.AttrPFPCIBusID] = resourceapi.DeviceAttribute{StringValue: &address}
-		}
-	}
-	return slices(t, devices, "devices:\n- select: device.attributes['devinfo-cni.io'].kind == 'vf'\n  sharing: exclusive\n", inventory.DecideInput{Driver: driver})
-}
-
-func pfName(n int) string { return fmt.Sprintf("ens%df0np0", n) }
-
-// A class whose devices belong to one PF may cost the scheduler at most three times as much as a class that all
-// devices match. The test has 50 nodes, with all VFs free and with half of them allocated.
-func TestClassOfOnePFCostsSchedulerLittle(t *testing.T) {
-	list := manyPFs(t)
-	var published []*resourceapi.ResourceSlice
-	for n := range nodes {
-		published = append(published, resourceSlices(list, fmt.Sprint("node", n))...)
-	}
-	cache := cel.NewCache(10, cel.Features{})
-	cost := func(class string, given int64) time.Duration {
-		state := allocated()
-		for _, s := range published {
-			for _, d := range s.Spec.Devices {
-				if *d.Attributes[inventory.AttrVFIndex].IntValue < given {
-					state.AllocatedDevices.Insert(deviceID(s.Spec.Pool.Name, d.Name))
-				}
-			}
-		}
-		best := time.Hour
-		for range 5 {
-			start := difftest.ProcessorTime(t)
-			allocator := allocator(t, state, classOf(class), published, cache, false)
-			for n := range nodes {
-				results, err := allocator.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node", n)}}, []*resourceapi.ResourceClaim{claim("true")})
-				if err != nil || len(results) != 1 {
-					t.Fatalf("%s: %d results, %v", class, len(results), err)
-				}
-			}
-			best = min(best, difftest.ProcessorTime(t)-start)
-		}
-		return best
-	}
-	for _, given := range []int64{0, vfs / 2} {
-		all := cost(fmt.Sprintf("device.driver == %q", driver), given)
-		for n := range pfs {
-			one := cost(fmt.Sprintf("device.driver == %q && device.attributes['devinfo-cni.io'].pfName == %q", driver, pfName(n)), given)
-			t.Logf("%d VFs of each PF are given away: %s: %v; any PF: %v", given, pfName(n), one, all)
-			if one > 3*all {
-				t.Errorf("%d VFs of each PF are given away: one of %s takes %v, one of any PF %v", given, pfName(n), one, all)
-			}
-		}
-	}
-}
-
 const driver = "cni.dra.networking.x-k8s.io"
 
 // offered returns the slices that a node publishes for a captured host.
@@ -217,17 +139,12 @@ func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	must(t, err)
 	devices, _, err := inventory.Read(host)
 	must(t, err)
-	return slices(t, devices, configuration, inventory.DecideInput{Driver: driver, Sharing: true})
+	rules, err := inventory.ParseRules([]byte(configuration))
+	must(t, err)
+	return inventory.Slices(inventory.Decide(devices, rules, inventory.DecideInput{Driver: driver, Sharing: true}), nil)
 }
 
 var must = difftest.Must
-
-func slices(t *testing.T, devices []inventory.Device, configuration string, s inventory.DecideInput) []inventory.Slice {
-	t.Helper()
-	rules, err := inventory.ParseRules([]byte(configuration))
-	must(t, err)
-	return inventory.Slices(inventory.Decide(devices, rules, s), nil)
-}
 
 // resourceSlices returns a node's pool. The names are in order, as package resourceslice generates them.
 func resourceSlices(list []inventory.Slice, node string) (published []*resourceapi.ResourceSlice) {
@@ -240,28 +157,19 @@ func resourceSlices(list []inventory.Slice, node string) (published []*resourcea
 	return published
 }
 
-func allocated() structured.AllocatedState {
-	return structured.AllocatedState{
+// allocate allocates a claim on a node as a scheduler does, with or without the feature gate DRAListTypeAttributes.
+func allocate(t *testing.T, known structured.DeviceClassLister, published []*resourceapi.ResourceSlice, node string, c *resourceapi.ResourceClaim, lists bool) []resourceapi.AllocationResult {
+	t.Helper()
+	state := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
 		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
 	}
-}
-
-func deviceID(node, name string) structured.DeviceID {
-	return structured.MakeDeviceID(driver, node, name)
-}
-
-// allocator returns the allocator of a scheduler with or without the feature gate DRAListTypeAttributes.
-func allocator(t *testing.T, state structured.AllocatedState, class classOf, published []*resourceapi.ResourceSlice, cache *cel.Cache, lists bool) structured.Allocator {
-	t.Helper()
-	return allocatorOf(t, state, class, published, cache, lists)
-}
-
-func allocatorOf(t *testing.T, state structured.AllocatedState, class structured.DeviceClassLister, published []*resourceapi.ResourceSlice, cache *cel.Cache, lists bool) structured.Allocator {
-	t.Helper()
-	a, err := structured.NewAllocator(t.Context(), structured.Features{PrioritizedList: true, ConsumableCapacity: true, ListTypeAttributes: lists}, state, class, published, cache)
+	features := structured.Features{PrioritizedList: true, ConsumableCapacity: true, ListTypeAttributes: lists}
+	a, err := structured.NewAllocator(t.Context(), features, state, known, published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}))
 	must(t, err)
-	return a
+	results, err := a.Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, []*resourceapi.ResourceClaim{c})
+	must(t, err)
+	return results
 }
 
 func named(address string) string {
@@ -280,14 +188,5 @@ func claim(expression string) *resourceapi.ResourceClaim {
 func selectors(expression string) []resourceapi.DeviceSelector {
 	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 }
-
-// classOf lists a single class, whose devices match this CEL expression.
-type classOf string
-
-func (expression classOf) Get(string) (*resourceapi.DeviceClass, error) {
-	return &resourceapi.DeviceClass{Spec: resourceapi.DeviceClassSpec{Selectors: selectors(string(expression))}}, nil
-}
-
-func (classOf) List() ([]*resourceapi.DeviceClass, error) { return nil, nil }
 
 const vf, farVF = "0000:01:10.0", "0000:41:10.0" // VFs of two PFs

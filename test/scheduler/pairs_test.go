@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/dra/cniconfig"
@@ -167,9 +166,7 @@ func pairsOf(t *testing.T, published []*resourceapi.ResourceSlice, known classes
 		}
 	}
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim", UID: "u"}, Spec: spec}
-	results, err := allocatorOf(t, allocated(), known, published, cel.NewCache(10, cel.Features{EnableConsumableCapacity: true}), false).
-		Allocate(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, []*resourceapi.ResourceClaim{c})
-	must(t, err)
+	results := allocate(t, known, published, "node", c, false)
 	if len(results) == 0 {
 		return nil
 	}
