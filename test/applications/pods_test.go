@@ -24,7 +24,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(undertest.Main(func(string) int { return m.Run() })) }
+func TestMain(m *testing.M) { undertest.Temp(m) }
 
 // needs skips a test if programs of these Debian packages are missing.
 func needs(t *testing.T, packages map[string]string) {
@@ -47,7 +47,7 @@ func stage(t *testing.T) {
 	t.Helper()
 	must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
 	must(t, os.Mkdir("/run/plugins", 0o755))
-	must(t, os.Symlink(os.Getenv(undertest.Key), "/run/plugins/devinfo"))
+	must(t, os.Symlink(undertest.Plugin(t), "/run/plugins/devinfo"))
 	must(t, os.WriteFile("/run/plugins/userspace", []byte(userspace), 0o755))
 }
 

@@ -126,7 +126,7 @@ func (s *stage) gcOfAll() step {
 
 func (s *stage) tool() step {
 	return step{verb: devinfoctl, program: program{
-		path: os.Getenv(toolKey), args: []string{"gc", "--yes", "--node-config", nodeFile, "--cni-path", s.cniPath},
+		path: s.ctl, args: []string{"gc", "--yes", "--node-config", nodeFile, "--cni-path", s.cniPath},
 		env: []string{"PATH=" + os.Getenv("PATH")},
 	}}
 }

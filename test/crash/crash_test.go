@@ -10,7 +10,7 @@
 // not have the same device (holders_test.go).
 //
 // The environment variable DEVINFO_CRASH selects the trials: "all" (make test-crash), "sample" (one or two minutes,
-// chosen by the seed in DEVINFO_CRASH_SEED or a random one), or a text in the names of trials, such as "ADD, EIO at 7,
+// chosen by the seed in DEVINFO_CRASH_SEED; 0 = a random one), or a text in the names of trials, such as "ADD, EIO at 7,
 // GC", as a failure prints it. By default there is one fixed trial of each verb and fault, and of each verb and actor.
 //
 // former_test.go runs attachments with former builds and this one in turn. power_test.go simulates power failures.
@@ -27,11 +27,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
-	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -41,11 +40,10 @@ func TestNoCrashLeavesOrLosesState(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			linktest.Run(t, func(t *testing.T) {
-				w := newWorld(t, os.Getenv(undertest.Key))
+			inWorld(t, func(w *world) {
 				w.settle(s)
-				random := rand.New(rand.NewPCG(seed(t), 0))
-				w.tryAll(s, random).report(t)
+				random := rand.New(rand.NewPCG(seed(w.t), 0))
+				w.tryAll(s, random).report(w.t)
 			})
 		})
 	}
@@ -76,35 +74,30 @@ func (w *world) tryAll(s scenario, random *rand.Rand) findings {
 	found := findings{}
 	for _, verb := range verbs {
 		points := w.points(s, verb)
-		var scores []string
 		for _, f := range faults() {
-			sum := score{}
 			for _, tr := range pick(random, list(s, verb, f, points)) {
-				point, problems := w.try(tr)
-				if point.N == 0 && len(problems) == 0 {
-					continue // the program ended before this point
-				}
-				sum = sum.add(problems)
+				point, problems := w.try(tr) // a program may end before the point
 				found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, point))
 			}
-			scores = append(scores, sum.of(f.name)...)
 		}
-		tell(w.t, s.name+", "+verb, scores)
 	}
 	return found
 }
 
+var anySeed = rand.Uint64()
+
 func seed(t *testing.T) uint64 {
 	t.Helper()
-	text := os.Getenv(seedKey)
-	if text == "" {
+	switch text := os.Getenv(seedKey); text {
+	case "":
 		return 1
+	case "0":
+		return anySeed
+	default:
+		n, err := strconv.ParseUint(text, 10, 64)
+		difftest.Must(t, err)
+		return n
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", seedKey, err)
-	}
-	return n
 }
 
 // points returns how many calls a verb makes without a fault: calls of the plugin, and calls of its delegates.
@@ -148,25 +141,6 @@ func list(s scenario, verb string, f fault, points [2]int) (trials []trial) {
 	return trials
 }
 
-// A score counts trials.
-type score struct{ survived, tried int }
-
-func (s score) add(problems []string) score {
-	s.tried++
-	if len(problems) == 0 {
-		s.survived++
-	}
-	return s
-}
-
-// of returns a line with the score, or nothing if there were no trials.
-func (s score) of(what string) []string {
-	if s.tried == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s survived %d/%d", what, s.survived, s.tried)}
-}
-
 // findings are the problems, each with the trials that had it.
 type findings map[string][]string
 
@@ -185,6 +159,9 @@ const shown = 6
 
 func (f findings) report(t *testing.T) {
 	t.Helper()
+	if len(f) > 0 {
+		t.Logf("%s=%d", seedKey, seed(t))
+	}
 	for _, class := range slices.Sorted(maps.Keys(f)) {
 		where := f[class]
 		text := fmt.Sprintf("%d x %s", len(where), class)
@@ -195,72 +172,18 @@ func (f findings) report(t *testing.T) {
 	}
 }
 
-// tell records scores in a file for the parent process, which prints them.
-func tell(t *testing.T, of string, scores []string) {
-	t.Helper()
-	if len(scores) == 0 {
-		return
-	}
-	file, err := os.OpenFile(os.Getenv(tallyKey), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err == nil {
-		_, err = fmt.Fprintf(file, "%s: %s\n", of, strings.Join(scores, "; "))
-		file.Close()
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 const (
-	extent   = "DEVINFO_CRASH"
-	seedKey  = "DEVINFO_CRASH_SEED"
-	toolKey  = "DEVINFO_CRASH_DEVINFOCTL" // path of its executable
-	tallyKey = "DEVINFO_CRASH_TALLY"      // file to which the tests' processes write their scores
+	extent  = "DEVINFO_CRASH"
+	seedKey = "DEVINFO_CRASH_SEED"
 )
 
 func TestMain(m *testing.M) {
-	name := filepath.Base(os.Args[0])
-	switch name {
+	switch filepath.Base(os.Args[0]) {
 	case marker:
 		answer(mark())
 	case claimant:
 		answer(hold(os.Args[1]))
 	default:
-		os.Exit(undertest.Main(func(dir string) int { return run(m, dir) }))
+		undertest.Temp(m)
 	}
-}
-
-func run(m *testing.M, dir string) int {
-	if os.Getenv(tallyKey) != "" { // linktest starts this program again for each test
-		return m.Run()
-	}
-	tally := filepath.Join(dir, "tally")
-	os.Setenv(tallyKey, tally)
-	chosen := os.Getenv(extent) == "sample" || os.Getenv(attachmentsKey) != ""
-	if n := os.Getenv(seedKey); chosen && (n == "" || n == "0") {
-		os.Setenv(seedKey, strconv.FormatUint(rand.Uint64(), 10))
-	}
-	code := m.Run()
-	if lines, err := os.ReadFile(tally); err == nil && (chosen || os.Getenv(extent) != "") {
-		fmt.Print(strings.Join(slices.Sorted(strings.Lines(string(lines))), ""))
-		if chosen {
-			fmt.Println("the same again: the same make, with SEED=" + os.Getenv(seedKey))
-		}
-	}
-	return code
-}
-
-var builtTool sync.Once
-
-// buildTool builds devinfoctl once for the processes that tests start.
-func buildTool(t *testing.T) {
-	t.Helper()
-	builtTool.Do(func() {
-		if os.Getenv(toolKey) != "" {
-			return
-		}
-		binary := filepath.Join(filepath.Dir(os.Getenv(tallyKey)), "devinfoctl")
-		undertest.Programs(t, binary, "", "devinfo-cni.io/cmd/devinfoctl")
-		os.Setenv(toolKey, binary)
-	})
 }

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"devinfo-cni.io/pkg/core/failure"
-	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/test/undertest"
 )
 
 // An update replaces the plugin while attachments exist, and an administrator may take it back. So each build must CHECK and
@@ -17,36 +14,37 @@ import (
 // refused.
 func TestFormerBuildsAndThisOneReadEachOthersState(t *testing.T) {
 	for _, commit := range []string{"4f593da9", "cd67cdc8"} {
+		former := buildFormer(t, commit)
 		for _, s := range scenarios() {
 			t.Run(commit+"/"+s.name, func(t *testing.T) {
-				former := buildFormer(t, commit)
 				t.Parallel()
-				linktest.Run(t, func(t *testing.T) {
-					w := newWorld(t, os.Getenv(undertest.Key))
+				inWorld(t, func(w *world) {
 					w.settle(s)
 					found := findings{}
 					for _, then := range []string{del, gc, again} {
 						found.add(w.changed(s, w.plugin, former, then), "taken back, "+then)
 						found.add(w.changed(s, former, w.plugin, then), "updated, "+then)
 					}
-					found.report(t)
+					found.report(w.t)
 				})
 			})
 		}
 	}
 }
 
-// buildFormer builds the plugin of a commit once, and returns its path. It skips the test if the repository has no such
-// commit, as in a release or in a shallow clone.
+// buildFormer builds the plugin of a commit, and returns its path, which is in the environment of the processes that subtests
+// start. It skips the test if the repository has no such commit, as in a release or in a shallow clone.
 func buildFormer(t *testing.T, commit string) (binary string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}
-	binary = filepath.Join(filepath.Dir(os.Getenv(tallyKey)), "devinfo-"+commit)
-	if _, err := os.Stat(binary); err == nil {
+	key := "DEVINFO_CRASH_" + commit
+	if binary = os.Getenv(key); binary != "" {
 		return binary
 	}
+	binary = t.TempDir() + "/devinfo"
+	t.Setenv(key, binary)
 	if out, err := exec.Command("git", "cat-file", "-e", commit).CombinedOutput(); err != nil {
 		t.Skipf("the history of the repository has no commit %s (git fetch --unshallow): %v: %s", commit, err, out)
 	}

@@ -10,9 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/test/undertest"
 )
 
 // The VF on vfio-pci, whose device nodes ADD grants, and the PF of both VFs.
@@ -48,14 +46,13 @@ func TestDeviceHasOneHolder(t *testing.T) {
 	} {
 		t.Run(c.kind.name+", "+c.stopped.name, func(t *testing.T) {
 			t.Parallel()
-			linktest.Run(t, func(t *testing.T) {
-				w := newWorld(t, os.Getenv(undertest.Key))
+			inWorld(t, func(w *world) {
 				w.vfioNodes()
 				s := newStage(w, c.kind)
 				if now := s.owned("/dev/vfio/15"); now != (c.kind.name == granting.name) {
-					t.Fatalf("the nodes of VFIO are granted: %v", now)
+					w.t.Fatalf("the nodes of VFIO are granted: %v", now)
 				}
-				s.tryAll(c.stopped, c.actors, (*stage).judgeHolders).report(t)
+				s.tryAll(c.stopped, c.actors, (*stage).judgeHolders).report(w.t)
 			})
 		})
 	}

@@ -10,9 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
-	"devinfo-cni.io/test/undertest"
 )
 
 // An interleaving stops a part before one of its calls. While the part is stopped, the actor runs to its end, or
@@ -33,13 +31,7 @@ func TestInterleavedCallsLoseNoState(t *testing.T) {
 		for _, stopped := range stoppable(k) {
 			t.Run(k.name+", "+stopped.name, func(t *testing.T) {
 				t.Parallel()
-				if stopped.name == devinfoctl {
-					buildTool(t)
-				}
-				linktest.Run(t, func(t *testing.T) {
-					s := newStage(newWorld(t, os.Getenv(undertest.Key)), k)
-					s.tryAll(stopped, actors(), (*stage).judge).report(t)
-				})
+				inWorld(t, func(w *world) { newStage(w, k).tryAll(stopped, actors(), (*stage).judge).report(w.t) })
 			})
 		}
 	}
@@ -49,7 +41,6 @@ func TestInterleavedCallsLoseNoState(t *testing.T) {
 func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []string) findings {
 	s.t.Helper()
 	found := findings{}
-	var scores []string
 	points := s.points(stopped)
 	random := rand.New(rand.NewPCG(seed(s.t), 0))
 	for _, actor := range actors {
@@ -57,21 +48,11 @@ func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []
 		for at := range points + 1 { // the number may differ between runs, so one more is tried
 			list = append(list, interleaving{s.name, stopped, at + 1, actor})
 		}
-		sum, waited := score{}, 0
 		for _, tr := range pick(random, list) {
-			d, problems := s.try(tr, judge)
-			if d.point.N == 0 && len(problems) == 0 {
-				continue // the part ended before this call
-			}
-			if d.waited {
-				waited++
-			}
-			sum = sum.add(problems)
-			found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, d.point))
+			point, problems := s.try(tr, judge) // a part may end before the point
+			found.add(problems, fmt.Sprintf("%s='%s': %s", extent, tr, point))
 		}
-		scores = append(scores, sum.of(fmt.Sprintf("%s, which waited %d times,", actor.name, waited))...)
 	}
-	tell(s.t, s.name+", "+stopped.name+" stopped", scores)
 	return found
 }
 
@@ -110,14 +91,14 @@ func watched(c inject.Call) bool {
 }
 
 // try runs an interleaving, and returns the problems. It restores the world.
-func (s *stage) try(tr interleaving, judge func(*stage, []act) []string) (duet, []string) {
+func (s *stage) try(tr interleaving, judge func(*stage, []act) []string) (point inject.Call, problems []string) {
 	s.t.Helper()
 	s.before(tr.stopped)
-	d := s.play(tr)
+	point, acts := s.play(tr)
 	now := take(s.t)
-	problems := slices.Concat(now.torn(), s.base.trampled(now), judge(s, d.acts), s.after(d.acts))
+	problems = slices.Concat(now.torn(), s.base.trampled(now), judge(s, acts), s.after(acts))
 	slices.Sort(problems)
-	return d, slices.Compact(problems)
+	return point, slices.Compact(problems)
 }
 
 // before prepares the state in which a part starts.
@@ -162,43 +143,33 @@ func (s *stage) after(acts []act) (problems []string) {
 	return problems
 }
 
-// A duet is the result of an interleaving.
-type duet struct {
-	point  inject.Call // the call at which the part was stopped; N is 0 if the part ended before
-	waited bool        // the actor waited for the stopped part
-	acts   []act       // all acts, including earlier ones, in the order of their ends
-}
-
 // tick returns a number that is higher than all earlier ones. It orders the starts and ends of acts.
 func (s *stage) tick() int { return int(s.clock.Add(1)) }
 
-func (s *stage) play(tr interleaving) duet {
+// play runs an interleaving. It returns the call at which the part was stopped, whose N is 0 if the part ended before, and all
+// acts, including earlier ones, in the order of their ends.
+func (s *stage) play(tr interleaving) (point inject.Call, acts []act) {
 	stop := &stop{at: tr.at, reached: make(chan inject.Call, 1), goOn: make(chan struct{})}
 	one := make(chan []act, 1)
 	go func() { one <- s.runAll(s.first, tr.stopped, stop.decide) }()
-	d := duet{acts: s.earlier}
 	select {
-	case d.point = <-stop.reached:
+	case point = <-stop.reached:
 	case acts := <-one:
-		d.acts = append(slices.Clip(d.acts), acts...)
-		return d
+		return point, slices.Concat(s.earlier, acts)
 	}
 	w := &waiting{tries: map[string]int{}, begun: make(chan struct{})}
 	other := make(chan []act, 1)
 	go func() { other <- s.runAll(s.second, tr.actor, w.decide) }()
-	var acts []act
 	select {
 	case acts = <-other:
+		close(stop.goOn)
 	case <-w.begun:
-		d.waited = true
-	}
-	close(stop.goOn)
-	if d.waited {
+		close(stop.goOn)
 		acts = <-other
 	}
-	d.acts = slices.Concat(d.acts, acts, <-one)
-	slices.SortFunc(d.acts, func(a, b act) int { return a.ended - b.ended })
-	return d
+	acts = slices.Concat(s.earlier, acts, <-one)
+	slices.SortFunc(acts, func(a, b act) int { return a.ended - b.ended })
+	return point, acts
 }
 
 func (s *stage) runAll(where *seat, p part, decide func(inject.Call) inject.Verdict) (acts []act) {

@@ -18,7 +18,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
-	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/undertest"
 )
@@ -73,9 +72,9 @@ var loads = []struct {
 // Many workers attach, check and detach at the same time. Some attachments are left to GC, and some calls are killed.
 // Two members request each exclusive device.
 func TestLoadLosesNoState(t *testing.T) {
-	buildTool(t)
-	linktest.Run(t, func(t *testing.T) {
-		l := newLoad(newWorld(t, os.Getenv(undertest.Key)), number(t, attachmentsKey, "40"))
+	inWorld(t, func(w *world) {
+		t := w.t
+		l := newLoad(w, number(t, attachmentsKey, "40"))
 		stop := l.collectors()
 		crew := l.crew(number(t, workersKey, "8"))
 		l.all(crew, (*worker).fill)
@@ -91,8 +90,7 @@ func TestLoadLosesNoState(t *testing.T) {
 		if n := len(l.problems); n > 0 {
 			t.Errorf("seed %d: %d problems:\n%s", seed(t), n, strings.Join(l.problems[:min(20, n)], "\n"))
 		}
-		tell(t, "load", []string{fmt.Sprintf("%d attachments, %d workers, %d calls, %d killed, %d refused; seed %d",
-			l.size, len(crew), l.calls, l.kills, l.refused, seed(t))})
+		t.Logf("%d attachments, %d workers, %d calls, %d killed, %d refused", l.size, len(crew), l.calls, l.kills, l.refused)
 	})
 }
 
@@ -373,7 +371,7 @@ func (w *worker) collect(network string) {
 
 // listed checks that devinfoctl lists exactly these members.
 func (l *load) listed(asked ...*member) {
-	cmd := exec.Command(os.Getenv(toolKey), "list", "-o", "json", "--node-config", nodeFile)
+	cmd := exec.Command(l.ctl, "list", "-o", "json", "--node-config", nodeFile)
 	out, err := cmd.Output()
 	var list struct {
 		Attachments []struct{ ContainerID, State string }

@@ -13,9 +13,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"devinfo-cni.io/pkg/host/link/linktest"
-	"devinfo-cni.io/test/undertest"
 )
 
 // damages are the contents that a file may have after a power failure or on a bad disk. nil removes the file.
@@ -66,20 +63,15 @@ func TestPowerFailureBreaksNoVerbAndLeavesNoState(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			linktest.Run(t, func(t *testing.T) {
-				w := newWorld(t, os.Getenv(undertest.Key))
+			inWorld(t, func(w *world) {
 				w.onePod = true
 				w.boot(boots[0])
 				w.settle(s)
-				random := rand.New(rand.NewPCG(seed(t), 0))
-				found, sum := findings{}, score{}
+				random, found := rand.New(rand.NewPCG(seed(w.t), 0)), findings{}
 				for _, l := range pick(random, w.losses(s)) {
-					problems := w.lose(s, l)
-					sum = sum.add(problems)
-					found.add(problems, fmt.Sprintf("%s='%s'", extent, l))
+					found.add(w.lose(s, l), fmt.Sprintf("%s='%s'", extent, l))
 				}
-				tell(t, s.name, sum.of("power failure"))
-				found.report(t)
+				found.report(w.t)
 			})
 		})
 	}

@@ -52,20 +52,25 @@ type world struct {
 	t        *testing.T
 	seat     *seat
 	plugin   string
+	ctl      string // devinfoctl
 	cniPath  string
 	base     snapshot // expected state at the end
 	promised snapshot // files for other programs that ADD must write
 }
 
-// newWorld prepares the namespaces of linktest.Run for runs of the plugin. The caller sets the base.
-func newWorld(t *testing.T, plugin string) *world {
+// inWorld calls f with a world in new namespaces. f sets the base.
+func inWorld(t *testing.T, f func(*world)) {
 	t.Helper()
-	w := &world{t: t, plugin: plugin, seat: newSeat(t, inject.Changes)}
-	w.fine(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // to wait for orphans
-	w.directories()
-	w.programs()
-	w.networks()
-	return w
+	plugin, tool := undertest.Plugin(t), undertest.Once(t, "", "devinfo-cni.io/cmd/devinfoctl")+"/devinfoctl"
+	linktest.Run(t, func(t *testing.T) {
+		w := &world{t: t, plugin: plugin, ctl: tool, seat: newSeat(t, inject.Changes)}
+		w.fine(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // to wait for orphans
+		w.directories()
+		w.program(marker)
+		w.cniPath = cniDir + ":" + undertest.Peers(t, "macvlan", "bridge", "host-local")
+		w.networks()
+		f(w)
+	})
 }
 
 func (w *world) fine(errs ...error) {
@@ -83,13 +88,6 @@ func (w *world) directories() {
 	undertest.Sys(w.t, "igb-sriov", "/run/sys")
 	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "allowedDevices": []string{vfioVF}, "sysfs": "/run/sys"})
 	w.fine(err, os.WriteFile(nodeFile, settings, 0o644))
-}
-
-// programs finds the delegates.
-func (w *world) programs() {
-	w.t.Helper()
-	w.program(marker)
-	w.cniPath = cniDir + ":" + undertest.Peers(w.t, "macvlan", "bridge", "host-local")
 }
 
 // program links the test binary into cniDir under a program's name, and returns the path.

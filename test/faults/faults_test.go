@@ -30,10 +30,7 @@ import (
 	"devinfo-cni.io/test/undertest"
 )
 
-const (
-	extent = "DEVINFO_FAULTS"
-	binKey = "DEVINFO_FAULTS_BIN" // directory of the programs
-)
+const extent = "DEVINFO_FAULTS"
 
 // always are parts of the names of trials that have found a defect, or guard against a grave one. They are always tried.
 var always = []string{
@@ -55,26 +52,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(undertest.Main(func(dir string) int {
-		if os.Getenv(binKey) == "" {
-			os.Setenv(binKey, dir)
-		}
-		return m.Run()
-	}))
-}
-
-// buildPrograms builds the programs once for the processes that tests start.
-func buildPrograms(t *testing.T) {
-	t.Helper()
-	dir := os.Getenv(binKey)
-	if _, err := os.Stat(filepath.Join(dir, "devinfoctl")); err == nil {
-		return
-	}
-	undertest.Programs(t, dir+"/", "", "devinfo-cni.io/cmd/devinfoctl", "devinfo-cni.io/cmd/devinfo-agent", "devinfo-cni.io/cmd/cni-dra-driver")
+	undertest.Temp(m)
 }
 
 func TestFailedReadIsNotAnEmptyAnswer(t *testing.T) {
-	buildPrograms(t)
+	program(t, "devinfo")
+	program(t, "devinfoctl")
 	exempt := readSilences(t)
 	t.Run("scenarios", func(t *testing.T) {
 		for _, s := range scenarios {

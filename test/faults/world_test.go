@@ -188,19 +188,20 @@ func (a answer) says(tr trial) bool {
 }
 
 // program is an executable of this repository, or one of helpers.
-func (w *world) program(name string) string {
+func program(t *testing.T, name string) string {
+	t.Helper()
 	if _, ok := helpers[name]; ok {
 		return filepath.Join(cniDir, name)
 	}
 	if name == "devinfo" {
-		return os.Getenv(undertest.Key)
+		return undertest.Plugin(t)
 	}
-	return filepath.Join(os.Getenv(binKey), name)
+	return filepath.Join(undertest.Once(t, "", "devinfo-cni.io/cmd/devinfoctl", "devinfo-cni.io/cmd/devinfo-agent", "devinfo-cni.io/cmd/cni-dra-driver"), name)
 }
 
 // call returns a call of the plugin.
 func (w *world) call(verb string, a attachment, c conf) *exec.Cmd {
-	cmd := exec.Command(w.program("devinfo"))
+	cmd := exec.Command(program(w.t, "devinfo"))
 	text, _ := json.Marshal(c) // strings and lists of them always encode
 	cmd.Stdin = strings.NewReader(string(text))
 	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + cniDir, "DEVINFO_NODE_CONFIG=" + nodeFile}
@@ -213,7 +214,7 @@ func (w *world) call(verb string, a attachment, c conf) *exec.Cmd {
 
 // tool returns a command of a program with the node's directories.
 func (w *world) tool(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(w.program(name), args...)
+	cmd := exec.Command(program(w.t, name), args...)
 	cmd.Env = []string{"DEVINFO_NODE_CONFIG=" + nodeFile, state.DirVariable + "=" + claimDir, "CNI_PATH=" + cniDir, "PATH=/none", "HOME=/run", "TZ=UTC"}
 	return cmd
 }

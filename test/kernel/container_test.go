@@ -15,6 +15,8 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/undertest"
 )
 
 // onVFIO is the captured host's VF on vfio-pci, in IOMMU group 15.
@@ -50,8 +52,8 @@ func devices(t *testing.T) {
 func ociSpec(t *testing.T, pod string, args ...string) (string, oci.Spec) {
 	t.Helper()
 	dir := t.TempDir()
-	output(t, exec.Command("go", "build", "-o", dir+"/rootfs/probe", "devinfo-cni.io/test/kernel/probe"))
-	output(t, exec.Command("runc", "spec", "--bundle", dir))
+	difftest.Write(t, dir+"/rootfs/probe", read(t, undertest.Once(t, "", "devinfo-cni.io/test/kernel/probe")+"/probe"), 0o755)
+	must(t, exec.Command("runc", "spec", "--bundle", dir).Run())
 	var config oci.Spec
 	must(t, json.Unmarshal([]byte(read(t, dir+"/config.json")), &config))
 	config.Process.Terminal, config.Process.Args = false, append([]string{"/probe"}, args...)
@@ -91,15 +93,6 @@ func runc(t *testing.T, dir string, config oci.Spec) *exec.Cmd {
 	return exec.Command("runc", "--root", "/run/runc", "run", "--bundle", dir, "devinfo-"+filepath.Base(dir))
 }
 
-// output runs a program that must succeed. A built program is static.
-func output(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
-}
-
 // needRunc skips a test if containers cannot be run.
 func needRunc(t *testing.T) {
 	t.Helper()
@@ -125,8 +118,7 @@ func TestGateRefusesContainerInOtherNetworkNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		devices(t)
 		must(t, os.MkdirAll(cdiDir, 0o755))
-		gate := filepath.Join(t.TempDir(), "cni-dra-gate")
-		output(t, exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", gate, "devinfo-cni.io/cmd/cni-dra-gate"))
+		gate := undertest.Once(t, "", "devinfo-cni.io/cmd/cni-dra-gate") + "/cni-dra-gate"
 		pod, other := linktest.NewNetns(t), linktest.NewNetns(t)
 		for _, c := range []struct {
 			name, program, attached string

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		playConfined()
 		return
 	}
-	os.Exit(undertest.Main(func(string) int { return m.Run() }))
+	undertest.Temp(m)
 }
 
 // Paths of the stage. /run belongs to the test.
@@ -79,13 +79,15 @@ var (
 // onStage runs a test with a pod in namespaces of its own. They have node settings, an empty /var/lib, programs, and
 // the /sys of the captured host igb-sriov.
 func onStage(t *testing.T, f func(t *testing.T, pod string)) {
+	t.Helper()
+	plugin := undertest.Plugin(t)
 	linktest.Run(t, func(t *testing.T) {
 		must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
 		must(t, os.Mkdir(cniDir, 0o755))
 		self, err := os.Executable()
 		must(t, err)
 		must(t, os.Symlink(self, cniDir+"/child"))
-		must(t, os.Symlink(os.Getenv(undertest.Key), cniDir+"/devinfo"))
+		must(t, os.Symlink(plugin, cniDir+"/devinfo"))
 		undertest.Sys(t, "igb-sriov", "/run/sys")
 		writeJSON(t, nodeFile, map[string]any{"deviceInfoDir": infoDir, "stateDir": stateDir, "sysfs": "/run/sys"})
 		t.Setenv("DEVINFO_NODE_CONFIG", nodeFile)

@@ -5,13 +5,14 @@ package undertest
 import (
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,32 +21,19 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// Key is the environment variable with the path of the plugin's executable.
-const Key = "DEVINFO_UNDER_TEST"
+const (
+	Key    = "DEVINFO_UNDER_TEST"     // environment variable with the path of the plugin's executable; unset = build it
+	dirKey = "DEVINFO_UNDER_TEST_DIR" // the same with the directory of Once
+)
 
-// Build builds the plugin into a directory and sets Key, unless Key is set. It is for TestMain. With -short it does
-// nothing.
-func Build(dir string) error {
-	if flag.Parse(); os.Getenv(Key) != "" || testing.Short() {
-		return nil
+// Plugin returns the path of the plugin's executable: Key, or a build of this repository. A test that runs itself again in
+// namespaces must call it before, like [Once].
+func Plugin(t testing.TB) string {
+	t.Helper()
+	if path := os.Getenv(Key); path != "" {
+		return path
 	}
-	binary := filepath.Join(dir, "devinfo")
-	if err := build(binary, "", "devinfo-cni.io/cmd/devinfo"); err != nil {
-		return err
-	}
-	return os.Setenv(Key, binary)
-}
-
-// Main creates a temporary directory, calls Build and then run, both with that directory, and returns run's exit
-// code.
-func Main(run func(dir string) int) int {
-	return within(func(dir string) int {
-		if err := Build(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return run(dir)
-	})
+	return Once(t, "", "devinfo-cni.io/cmd/devinfo") + "/devinfo"
 }
 
 const prefix = "devinfo-undertest-"
@@ -92,19 +80,23 @@ func locked(dir string, how int) (*os.File, error) {
 	return file, nil
 }
 
-// once is the directory of [Once].
-var once string
-
-// Temp is the TestMain of packages that use [Once].
+// Temp is the TestMain of packages that use [Once]. Processes that the tests start have the same directory.
 func Temp(m *testing.M) {
-	os.Exit(within(func(dir string) int { once = dir; return m.Run() }))
+	if os.Getenv(dirKey) != "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(within(func(dir string) int { os.Setenv(dirKey, dir); return m.Run() }))
 }
 
-// Once is like [Programs], but builds the programs of a version only once for all tests of the package. The
+var building sync.Mutex
+
+// Once is like [Programs], but builds programs only once for all tests of the package, and returns their directory. The
 // package's TestMain must call [Temp].
 func Once(t testing.TB, version string, packages ...string) (dir string) {
 	t.Helper()
-	dir = filepath.Join(once, version)
+	building.Lock()
+	defer building.Unlock()
+	dir = filepath.Join(os.Getenv(dirKey), url.PathEscape(fmt.Sprint(version, packages)))
 	if _, err := os.Stat(dir); err != nil {
 		Programs(t, dir+"/", version, packages...)
 	}
@@ -156,10 +148,6 @@ func Programs(t testing.TB, to, version string, packages ...string) {
 	if testing.Short() {
 		t.Skip("-short: it builds a program")
 	}
-	difftest.Must(t, build(to, version, packages...))
-}
-
-func build(to, version string, packages ...string) error {
 	args := []string{"build", "-buildvcs=false", "-o", to}
 	if version != "" {
 		args = append(args, "-ldflags", "-s -w -X devinfo-cni.io/pkg/core/build.version="+version)
@@ -167,7 +155,6 @@ func build(to, version string, packages ...string) error {
 	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %q: %w\n%s", packages, err, out)
+		t.Fatalf("build %q: %v\n%s", packages, err, out)
 	}
-	return nil
 }
