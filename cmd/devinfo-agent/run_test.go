@@ -115,18 +115,6 @@ func TestRollingUpdateAndUninstall(t *testing.T) {
 	n.must(n.command("--uninstall").Run()) // a second uninstallation succeeds
 }
 
-// If an agent with invalid settings were ready, their rollout would succeed, and new nodes would use the defaults.
-func TestAgentWithInvalidSettingsIsNotReady(t *testing.T) {
-	n := newNode(t)
-	difftest.Write(t, n.at("etc/node.json"), difftest.Read(t, n.at("settings/n1.json")), 0o644)
-	n.settings(`, "logLevl": "debug"`)
-	address := httpstatustest.Free(t)
-	n.start("--metrics-address=" + address)
-	httpstatustest.WaitHealth(t, address, "503 ", "[-] settings: ", "logLevl: the key is not known; did you mean logLevel?", "[+] plugin")
-	n.settings("")
-	httpstatustest.WaitHealth(t, address, "200 ", "[+] settings")
-}
-
 func TestExitCodeDistinguishesInvalidFlags(t *testing.T) {
 	n := newNode(t)
 	const see = "\n  see devinfo-agent --help\n"

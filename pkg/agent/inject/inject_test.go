@@ -286,18 +286,6 @@ func TestFailureOfTheAgentRejectsPodThatItHasInjected(t *testing.T) {
 	}
 }
 
-func TestBidirectionalMountWithholdsTheDirectory(t *testing.T) {
-	r := newRig(t)
-	r.node.InjectDeviceNodes = true
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	c := container()
-	c.Mounts = []*api.Mount{{Source: "/run", Destination: "/run", Type: "bind", Options: []string{"rbind", "rshared", "rw"}}}
-	got := r.make(r.opened(), pod(), c)
-	difftest.Equal(t, r.text(got), strings.TrimSpace(theFacts+rdmaNodes))
-	difftest.Contains(t, r.logged(), "level=WARN", "at /run has mountPropagation Bidirectional", "mountPropagation HostToContainer")
-	r.expect("withheld propagation", "injected")
-}
-
 // The agent mounts only socket directories that belong to one pod. A pod that has the socket in a volume
 // does not need the mount.
 func TestSocketInVolumeIsNotWithheld(t *testing.T) {
