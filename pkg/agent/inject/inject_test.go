@@ -279,10 +279,12 @@ func TestFailureOfTheAgentRejectsPodThatItHasInjected(t *testing.T) {
 		r := newRig(t)
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		r.make(r.opened(), pod(), container())
+		copies := r.staged(sandbox)
 		spoil(r)
 		if _, _, err := r.opened().CreateContainer(t.Context(), pod(), container()); err == nil {
 			t.Errorf("%s: the container starts: %q", what, r.decisions())
 		}
+		difftest.Same(t, what, r.staged(sandbox), copies)
 	}
 }
 

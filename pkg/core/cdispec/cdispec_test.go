@@ -56,17 +56,6 @@ func TestSpecHasOneDevice(t *testing.T) {
 	})
 }
 
-func TestSpecHasOldestSufficientVersion(t *testing.T) {
-	for _, test := range []struct{ kind, name, version string }{
-		{cdispec.DefaultKind, "a", "0.3.0"},
-		{cdispec.DefaultKind, "0", "0.5.0"},
-		{"vendor.example/a.b", "a", "0.6.0"},
-	} {
-		got := spec(t, cdispec.Device{Kind: test.kind, Name: test.name, IfName: "net1"})
-		difftest.Same(t, test.kind+"="+test.name, got.Version, test.version)
-	}
-}
-
 // attachments are devices that the CDI library must accept too, from an empty one to one with all allowed characters.
 var attachments = map[string]cdispec.Device{
 	"nothing to give": {Kind: cdispec.DefaultKind, Name: "c0ffee:net1", IfName: "net1"},

@@ -131,7 +131,7 @@ func (j *Journal) Hold(c *Claim) error {
 func removeFiles(files map[string]string) error {
 	for path, content := range files {
 		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
-		if now, err := dir.Read(name); errors.Is(err, fs.ErrNotExist) || err == nil && string(now) == content {
+		if now, err := dir.Read(name); err == nil && string(now) == content {
 			if err := dir.Remove(name); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
@@ -18,7 +20,7 @@ import (
 
 func TestGetReturnsRecordedEntry(t *testing.T) {
 	j, dir := open(t)
-	want := journal.Complete()
+	want := complete()
 	record(t, j, want)
 	if want.BootID != boot || want.Format != journal.Format {
 		t.Errorf("boot ID %q, format %d", want.BootID, want.Format)
@@ -35,6 +37,22 @@ func TestGetReturnsRecordedEntry(t *testing.T) {
 		"leases/spec/a_b.json/", "leases/spec/a_b.json/"+name+to)
 	must(t, j.Forget(want), j.Forget(want))
 	expectFiles(t, dir)
+}
+
+// complete returns an entry with every key set.
+func complete() *journal.Entry {
+	return &journal.Entry{
+		Format: journal.Format, Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", BootID: "b", Time: time.Unix(1, 2).UTC(), Pod: "6e0c",
+		Requested: journal.Requested{
+			DeviceIDs: []config.NamedID{{Key: "deviceID", ID: "0000:01:10.0"}}, Declared: json.RawMessage(`{"type":"pci"}`), PCIID: "0000:01:10.0", SocketPath: "/s",
+			FollowLower: true, SubfunctionParent: true,
+		},
+		File: "net-c0ffee_net1", Dir: "/run/infos", Wrote: true, Kept: true, Info: json.RawMessage(`{}`), InNetns: true,
+		Device: journal.Identity{Type: "pci", ID: "0000:01:10.0"}, CDI: journal.CDI{Dir: "/run/cdi", File: "a_b.json", Device: "a/b=c"}, SocketDir: "/run/sockets/6e0c",
+		Leases:    []journal.DeviceLease{{ID: "pci-0000:01:10.0", Mode: journal.Exclusive, Object: 7}, {ID: "pci-0000:01:00.0", Mode: journal.Shared}},
+		Delegates: []json.RawMessage{json.RawMessage(`{"type":"bridge"}`)}, CNIVersion: "1.1.0", Args: "IgnoreUnknown=1",
+		CapabilityArgs: map[string]json.RawMessage{"mac": json.RawMessage("\"<\u2028>\"")}, PrevResult: json.RawMessage(`{}`), Result: json.RawMessage(`{}`), Complete: true,
+	}
 }
 
 // The beginning of a corrupt entry still counts for its leases. A killed ADD may not have taken all leases that its entry

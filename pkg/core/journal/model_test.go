@@ -220,30 +220,3 @@ func TestExclusiveLeaseHasOneHolderAtATime(t *testing.T) {
 	must(t, j.Sweep(func(string) {}))
 	expectFiles(t, dir)
 }
-
-// The first pods create the lease directories at the same time, and the last ones remove them at the same
-// time.
-func TestConcurrentSharedLeasesSucceed(t *testing.T) {
-	for range rounds(60) {
-		j, dir := open(t)
-		begin := make(chan struct{})
-		var all sync.WaitGroup
-		for n := range 12 {
-			all.Go(func() {
-				k := key(fmt.Sprint("c", n), "net1")
-				e := &journal.Entry{Key: k, File: k.ContainerID, Pod: k.ContainerID, Leases: has("pci-pf", journal.Shared)}
-				<-begin
-				for range 3 {
-					err := j.Put(e, nil)
-					e.Unlock()
-					if err = errors.Join(err, j.Forget(e)); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		close(begin)
-		all.Wait()
-		expectFiles(t, dir)
-	}
-}

@@ -164,7 +164,7 @@ func TestEntryOfNewerFormatStays(t *testing.T) {
 		`{"format":99,"network":"net-a","containerID":"c0ffee","ifName":"net1","bootID":"` + boot + `","file":"f"}`,
 		`{"format":99}`,
 		`{"network":["net-a"],"time":7,"before":{},"former":"x","requested":[],"netns":1,"format":99,"delegates":{"a":1}}`,
-		`{"time":"yesterday","format":99}`,
+		`{"time":"yesterday","FORMAT":99}`,
 	} {
 		j, dir := open(t)
 		record(t, j, everything(key1, "p"))
