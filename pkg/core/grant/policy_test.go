@@ -38,11 +38,13 @@ func TestWaysToDeviceNodes(t *testing.T) {
 	ways := map[string]struct {
 		found    discovery.Device
 		claimed  bool
+		unleased bool
 		setting  func(name, pf string) []string
 		withheld []string // all other classes are given
 	}{
 		"nothing":                 {withheld: []string{"verbs", "subnet manager", "vfio", "vdpa"}},
 		"the pod's interface":     {found: discovery.Device{IsInterface: true}, withheld: []string{"subnet manager"}},
+		"no lease":                {found: discovery.Device{IsInterface: true}, unleased: true, withheld: []string{"verbs", "subnet manager", "vfio", "vdpa"}},
 		"a claim":                 {claimed: true, withheld: []string{"subnet manager", "vfio", "vdpa"}},
 		"allowedDevices: *":       {setting: func(_, _ string) []string { return []string{"*"} }, withheld: []string{"subnet manager"}},
 		"allowedDevices: its own": {setting: func(name, _ string) []string { return []string{name} }},
@@ -58,6 +60,9 @@ func TestWaysToDeviceNodes(t *testing.T) {
 				if way.claimed {
 					g.Claimed = d.name
 				}
+				if way.unleased {
+					g.Leased = func(string) bool { return false }
+				}
 				if way.setting != nil {
 					g.Settings = config.Node{AllowedDevices: way.setting(d.name, d.pf)}
 				}
@@ -66,6 +71,9 @@ func TestWaysToDeviceNodes(t *testing.T) {
 				var given []string
 				for _, n := range got.Nodes {
 					given = append(given, class(n.Path))
+				}
+				if given == nil && got.Refusals == nil {
+					t.Errorf("%s, %s, by %s: withheld without a reason", host, d.name, what)
 				}
 				for _, c := range d.classes {
 					seen[c]++

@@ -41,15 +41,19 @@ func has(id string, mode journal.SharingMode) []journal.DeviceLease {
 	return []journal.DeviceLease{{ID: id, Mode: mode}}
 }
 
-// If another attachment has one of the leases, whatever its kind, Put takes none of them.
+// If another pod has one of the leases, whatever its kind, Put takes none of them. A file or spec belongs to one attachment; the
+// attachments of a pod share a socket directory or device.
 func TestRefusedLeaseChangesNothing(t *testing.T) {
-	for kind, theirs := range map[journal.Kind]*journal.Entry{
+	for kind, theirs := range map[journal.Kind]journal.Entry{
 		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
 		journal.OfDevice: {Leases: has("pci-vf", journal.Exclusive)},
 	} {
 		j, dir := open(t)
 		theirs.Key, theirs.Pod = key2, "other"
-		record(t, j, theirs)
+		same := theirs
+		same.Key = key("c", "net2")
+		record(t, j, &theirs)
+		record(t, j, &theirs) // the same attachment may record again
 		before := files(t, dir)
 		held := refuse(t, j, everything(key1, "pod"))
 		if held.Kind != kind || held.Holder.Entry.Key != key2 {
@@ -58,32 +62,16 @@ func TestRefusedLeaseChangesNothing(t *testing.T) {
 		expectFiles(t, dir, before...)
 		must(t, j.Forget(everything(key1, "pod"))) // like the DEL after the failed ADD
 		expectFiles(t, dir, before...)
-		must(t, j.Forget(theirs))
+		if err := tryRecord(t, j, &same); (err == nil) != (kind == journal.OfSocket || kind == journal.OfDevice) {
+			t.Errorf("%s of the same pod: got %v", kind, err)
+		}
+		must(t, j.Forget(&same), j.Forget(&theirs))
 		record(t, j, everything(key1, "pod"))
 	}
-}
-
-// A file or spec belongs to one attachment. A socket directory or device belongs to a pod.
-func TestAttachmentsOfPodShareSocketsAndDevices(t *testing.T) {
-	j, dir := open(t)
-	for kind, e := range map[journal.Kind]*journal.Entry{
-		journal.OfFile: {File: "f"}, journal.OfSpec: {CDI: journal.CDI{File: "s"}}, journal.OfSocket: {SocketDir: "/d"},
-		journal.OfDevice: {Leases: has("pci-vf", journal.Exclusive)},
-	} {
-		first, second := *e, *e
-		first.Key, first.Pod = key("a", "net1"), "pod"
-		second.Key, second.Pod = key("b", "net2"), "pod"
-		record(t, j, &first)
-		record(t, j, &first) // the same attachment may record again
-		if err := tryRecord(t, j, &second); (err == nil) != (kind == journal.OfSocket || kind == journal.OfDevice) {
-			t.Errorf("%s: got %v", kind, err)
-		}
-		must(t, j.Forget(&first), j.Forget(&second))
-	}
-	expectFiles(t, dir)
+	j, _ := open(t)
 	nameless := &journal.Entry{Key: key1, Leases: has("pci-vf", journal.Exclusive)}
 	record(t, j, nameless)
-	refuse(t, j, &journal.Entry{Key: key2, Leases: has("pci-vf", journal.Exclusive)})
+	refuse(t, j, &journal.Entry{Key: key2, Leases: nameless.Leases})
 }
 
 func TestHeldErrorNamesHolderOfWholeDevice(t *testing.T) {
