@@ -44,7 +44,7 @@ func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err erro
 	for address, why := range locked {
 		u.pods[address] = why
 	}
-	if u.stacks, err = stack.Find("/proc"); err != nil {
+	if u.stacks, _, err = stack.Find("/proc"); err != nil {
 		return nil, fmt.Errorf("interfaces on other interfaces: %w", err)
 	}
 	if _, err := os.Stat(n.kubelet); errors.Is(err, fs.ErrNotExist) {

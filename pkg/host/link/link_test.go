@@ -56,6 +56,7 @@ func TestInterfacesOfNamespace(t *testing.T) {
 	})
 }
 
+// A thread that stayed would keep the namespace, and a VF in it.
 func TestThreadReturnsToItsNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/rtnetlink"
@@ -108,7 +107,8 @@ func IsOwnNetns(path string) (bool, error) {
 	return err == nil && its.Dev == ours.Dev && its.Ino == ours.Ino, nil
 }
 
-// Within calls f in the network namespace at path, or in the current one if path is "", and returns the error of f.
+// Within calls f in the network namespace at path, or in the current one if path is "", and returns the error of f. The
+// error is ErrNoNetns if path is no network namespace.
 func Within(path string, f func() error) error {
 	own := path == ""
 	if !own {
@@ -117,55 +117,51 @@ func Within(path string, f func() error) error {
 	if own {
 		return f() // setns(2) needs CAP_SYS_ADMIN even for the current network namespace
 	}
-	var err error
-	called := false
-	refused := ns.WithNetNSPath(path, func(ns.NetNS) error {
-		called, err = true, f()
-		return nil
-	})
-	if !called {
-		err = entryError(path, refused)
-	}
-	return err
-}
-
-// entryError returns the reason why package ns refused to enter the network namespace at path. The package only
-// prints the errors of the system, so entryError asks again.
-func entryError(path string, refused error) error {
 	if err := checkNetns(path); err != nil {
 		return err
 	}
-	err := tryNetns(path)
+	entered := false
+	err := Elsewhere(func() error {
+		there, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer there.Close()
+		return unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
+	}, func() error {
+		entered = true
+		return f()
+	})
 	switch {
+	case entered || err == nil:
+		return err
 	case rtnetlink.Absent(err): // a namespace of another kind, or one that has just ended
 		return fmt.Errorf("%w: %w", ErrNoNetns, err)
-	case err == nil:
-		err = refused
 	}
 	return fmt.Errorf("enter the network namespace: %w", err)
 }
 
-// tryNetns enters the network namespace at path, and leaves it.
-func tryNetns(path string) error {
-	there, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer there.Close()
-	tried := make(chan error)
+// Elsewhere calls f on a thread that enter has moved to another network namespace, and moves the thread back. It returns
+// the error of enter or f.
+func Elsewhere(enter, f func() error) error {
+	result := make(chan error)
 	go func() {
+		var err error
+		defer func() { result <- err }() // also if f ends the goroutine, as a test does that fails
 		runtime.LockOSThread()
-		here, err := os.Open("/proc/thread-self/ns/net")
+		here, err := os.Open(ourNetns)
 		if err == nil {
 			defer here.Close()
-			err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
-			if err != nil || unix.Setns(int(here.Fd()), unix.CLONE_NEWNET) == nil { // otherwise the thread ends, unless it is the main thread
-				runtime.UnlockOSThread()
+			err = enter()
+		}
+		if err == nil {
+			if err = f(); unix.Setns(int(here.Fd()), unix.CLONE_NEWNET) != nil {
+				return // the thread ends, unless it is the main thread
 			}
 		}
-		tried <- err
+		runtime.UnlockOSThread()
 	}()
-	return <-tried
+	return <-result
 }
 
 // NetnsGone reports whether a network namespace no longer exists, so that the caller may delete its resources. In a

@@ -41,22 +41,6 @@ func TestWithinReturnsErrorOfFunctionUnchanged(t *testing.T) {
 	})
 }
 
-// A thread that stayed would keep the namespace, and a VF in it. The main thread never ends.
-func TestNoThreadStaysInTriedNetns(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		pod, here := linktest.NewNetns(t), current(t)
-		for range 100 {
-			difftest.Must(t, tryNetns(pod))
-			threads, _ := filepath.Glob("/proc/self/task/*/ns/net")
-			for _, thread := range threads {
-				if in, err := os.Readlink(thread); err == nil && in != here {
-					t.Fatalf("%s is %s, not %s", thread, in, here)
-				}
-			}
-		}
-	})
-}
-
 func TestPathThatIsNotNetnsIsErrNoNetns(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir := t.TempDir()

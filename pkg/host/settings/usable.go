@@ -132,7 +132,7 @@ func Conditions(proc string) (list []Condition, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	seen, err := stack.Look(proc)
+	uppers, away, err := stack.Find(proc)
 	if err != nil {
 		return nil, err
 	}
@@ -149,13 +149,13 @@ func Conditions(proc string) (list []Condition, err error) {
 			return nil, err
 		}
 		readPrograms(l.Index, one.Dump)
-		for _, u := range seen.Uppers[l.Index] {
+		for _, u := range uppers[l.Index] {
 			one.Uppers = append(one.Uppers, u.String())
 		}
 		list = append(list, one)
 	}
-	for _, device := range slices.Sorted(maps.Keys(seen.Away)) {
-		list = append(list, Condition{Device: device, Elsewhere: seen.Away[device]})
+	for _, device := range slices.Sorted(maps.Keys(away)) {
+		list = append(list, Condition{Device: device, Elsewhere: away[device]})
 	}
 	return list, nil
 }

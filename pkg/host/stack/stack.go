@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"syscall"
 
@@ -50,41 +49,30 @@ func (u Upper) Remove() error {
 var peers = []string{"veth", "netkit", "vxcan"}
 
 // Find returns the interfaces on those of the current network namespace, by the index of the lower interface. It looks
-// in all namespaces that [process.Namespaces] finds.
-func Find(proc string) (map[int][]Upper, error) {
-	seen, err := Look(proc)
-	return seen.Uppers, err
-}
-
-// Seen is what [Look] finds.
-type Seen struct {
-	Uppers map[int][]Upper   // see [Find]
-	Away   map[string]string // hardware interfaces of other namespaces by device, such as a PCI address: "net1 in /proc/7/ns/net"
-}
-
-// Look is like [Find], and also returns the hardware interfaces of the other namespaces.
-func Look(proc string) (Seen, error) {
+// in all namespaces that [process.Namespaces] finds. away are the hardware interfaces of the other namespaces by device,
+// such as a PCI address: "net1 in /proc/7/ns/net".
+func Find(proc string) (uppers map[int][]Upper, away map[string]string, err error) {
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
-		return Seen{}, err
+		return nil, nil, err
 	}
 	defer here.Close()
 	paths, err := process.Namespaces(proc)
 	if err != nil {
-		return Seen{}, err
+		return nil, nil, err
 	}
-	seen := Seen{map[int][]Upper{}, map[string]string{}}
+	uppers, away = map[int][]Upper{}, map[string]string{}
 	for _, path := range paths {
-		err := link.Within(path, func() error { return seen.look(int(here.Fd()), path) })
+		err := link.Within(path, func() error { return look(int(here.Fd()), path, uppers, away) })
 		if err != nil && !errors.Is(err, link.ErrNoNetns) && !rtnetlink.Absent(err) { // it may just have ended
-			return Seen{}, fmt.Errorf("%s: list interfaces: %w", path, err)
+			return nil, nil, fmt.Errorf("%s: list interfaces: %w", path, err)
 		}
 	}
-	return seen, nil
+	return uppers, away, nil
 }
 
 // look adds the interfaces of the current network namespace that are on one of the namespace below, and those of hardware.
-func (seen Seen) look(below int, path string) error {
+func look(below int, path string, uppers map[int][]Upper, away map[string]string) error {
 	own, err := link.IsOwnNetns(fmt.Sprintf("/proc/thread-self/fd/%d", below))
 	if err != nil {
 		return err
@@ -109,11 +97,11 @@ func (seen Seen) look(below int, path string) error {
 		}
 		if !own && l.Kind == "" {
 			if device := cmp.Or(l.Parent, c.BusInfo(l.Name)); device != "" {
-				seen.Away[device] = l.Name + " in " + path
+				away[device] = l.Name + " in " + path
 			}
 		}
 		if related && (own || nsid >= 0) && l.LowerNSID == nsid && l.Lower > 0 && (!own || l.Lower != l.Index) && !slices.Contains(peers, l.Kind) {
-			seen.Uppers[l.Lower] = append(seen.Uppers[l.Lower], Upper{l.Index, l.Name, l.Kind, path})
+			uppers[l.Lower] = append(uppers[l.Lower], Upper{l.Index, l.Name, l.Kind, path})
 		}
 	}
 	return nil
@@ -149,7 +137,8 @@ func Receives(index int) (r Receivers, err error) {
 	if l.Type != unix.ARPHRD_ETHER { // macvlan, ipvlan and bridge refuse all others
 		return r, nil
 	}
-	switch err := probe(c, index); {
+	newNetns := func() error { return unix.Unshare(unix.CLONE_NEWNET) } // it ends with the probe
+	switch err := link.Elsewhere(newNetns, func() error { return probe(c, index) }); {
 	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EINVAL):
 		r.Handler = true
 	case err != nil && !errors.Is(err, syscall.EOPNOTSUPP): // a kernel without macvlan
@@ -158,28 +147,8 @@ func Receives(index int) (r Receivers, err error) {
 	return r, nil
 }
 
-// probe puts a macvlan on an interface, in a network namespace that ends with the probe, and removes it.
+// probe puts a macvlan into the current network namespace, on an interface of that of the socket, and removes it.
 func probe(c rtnetlink.Conn, index int) error {
-	tried := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		here, err := os.Open("/proc/thread-self/ns/net")
-		if err == nil {
-			defer here.Close()
-			if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
-				err = putMacvlan(c, index)
-			}
-			if unix.Setns(int(here.Fd()), unix.CLONE_NEWNET) == nil { // otherwise the thread ends
-				runtime.UnlockOSThread()
-			}
-		}
-		tried <- err
-	}()
-	return <-tried
-}
-
-// putMacvlan puts a macvlan into the current network namespace, on an interface of that of the socket, and removes it.
-func putMacvlan(c rtnetlink.Conn, index int) error {
 	there, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err

@@ -167,7 +167,7 @@ func check(t *testing.T, s stacktest.Shape, k keeper, in, next, wire string, sur
 		survived[s.Kind] = survived[s.Kind] || stolen > 0
 	}
 	end := k.keep(t, in)
-	found, err := stack.Find("/proc")
+	found, _, err := stack.Find("/proc")
 	difftest.Must(t, err)
 	uppers := found[nic.Attrs().Index]
 	receives, err := stack.Receives(nic.Attrs().Index)

@@ -80,7 +80,7 @@ func (k Kernel) Stacked(i link.Interface, everywhere bool) (found []string, err 
 		return nil, err
 	}
 	if everywhere || receives.Handler {
-		all, err := stack.Find(k.Proc)
+		all, _, err := stack.Find(k.Proc)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func (k Kernel) Stacked(i link.Interface, everywhere bool) (found []string, err 
 }
 
 func (k Kernel) Unstack(i link.Interface) (left []string, err error) {
-	all, err := stack.Find(k.Proc)
+	all, _, err := stack.Find(k.Proc)
 	if err != nil {
 		return nil, err
 	}
