@@ -158,29 +158,18 @@ func (d *Dir) Writable() error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	for dir := d.path; ; dir = filepath.Dir(dir) {
-		stat, err := os.Stat(dir)
-		if missing(err) {
-			if _, err := os.Lstat(dir); err == nil {
-				return fmt.Errorf("%s: symbolic link to nothing", dir)
-			}
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if !stat.IsDir() {
-			return notDirectory(dir)
-		}
-		err = try(dir)
-		if path := new(fs.PathError); errors.As(err, &path) {
-			err = path.Err
-		}
-		if err != nil {
-			return fmt.Errorf("%s: not writable: %w", dir, err)
-		}
-		return nil
+	dir, err := nearest(d.path)
+	if err != nil {
+		return err
 	}
+	err = try(dir)
+	if path := new(fs.PathError); errors.As(err, &path) {
+		err = path.Err
+	}
+	if err != nil {
+		return fmt.Errorf("%s: not writable: %w", dir, err)
+	}
+	return nil
 }
 
 // try writes an unnamed file in dir, see O_TMPFILE in open(2).
@@ -198,11 +187,25 @@ func try(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
+// nearest returns a directory, or its nearest existing ancestor.
+func nearest(dir string) (string, error) {
+	for {
+		stat, err := os.Stat(dir)
+		if err == nil && !stat.IsDir() {
+			return "", notDirectory(dir)
+		} else if !missing(err) {
+			return dir, err
+		}
+		if _, err := os.Lstat(dir); err == nil {
+			return "", fmt.Errorf("%s: symbolic link to nothing", dir)
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
 // disk returns the nearest existing ancestor of a directory, and its file system.
 func disk(dir string) (_ string, on syscall.Statfs_t, err error) {
-	err = syscall.Statfs(dir, &on)
-	for missing(err) && dir != filepath.Dir(dir) {
-		dir = filepath.Dir(dir)
+	if dir, err = nearest(dir); err == nil {
 		err = syscall.Statfs(dir, &on)
 	}
 	return dir, on, err

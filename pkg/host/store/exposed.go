@@ -21,10 +21,13 @@ func Unexposed(dir string) error { return UnexposedBelow("/", dir) }
 // relative to that root.
 func UnexposedBelow(root, dir string) error {
 	return walk(root, dir, func(at string, stat fs.FileInfo, _ bool) error {
-		if stat.Mode()&fs.ModeSymlink != 0 {
+		switch {
+		case stat.Mode()&fs.ModeSymlink != 0:
 			return nil
+		case !stat.IsDir():
+			return notDirectory(at)
 		}
-		return unexposed(at, stat)
+		return exposedBy(at, stat, stat.Mode().Perm()&0o022 != 0)
 	})
 }
 
@@ -91,14 +94,6 @@ func walk(root, dir string, visit func(at string, stat fs.FileInfo, last bool) e
 
 func elements(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
-}
-
-// unexposed checks one directory, for [Unexposed].
-func unexposed(dir string, stat fs.FileInfo) error {
-	if !stat.IsDir() {
-		return notDirectory(dir)
-	}
-	return exposedBy(dir, stat, stat.Mode().Perm()&0o022 != 0)
 }
 
 // exposedBy returns an error if the mode or the owner lets others replace the contents of a directory, or the target of a

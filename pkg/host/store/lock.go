@@ -129,10 +129,6 @@ func Lockable(dir string) error {
 	if err != nil {
 		return err
 	}
-	return lockable(dir, on)
-}
-
-func lockable(dir string, on syscall.Statfs_t) error {
 	const nfs = 0x6969
 	if on.Type == nfs {
 		return fmt.Errorf("%s: %w", dir, ErrNFS)
@@ -152,13 +148,9 @@ func await(ctx context.Context, path string, limit, longest time.Duration, try f
 		if left <= 0 {
 			return &BusyError{Path: path, Waited: limit, Holders: holders(path)}
 		}
-		if pause < shortPause { // a timer would wake a second thread, which costs more than the pause
-			nap(min(pause, left))
-		} else {
-			select {
-			case <-ctx.Done():
-			case <-time.After(min(pause, left)):
-			}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(pause, left)):
 		}
 		if ctx.Err() != nil {
 			return &BusyError{Path: path, Waited: time.Since(began), Cause: context.Cause(ctx)}

@@ -81,11 +81,14 @@ func (d *Dir) Name(path string) (string, error) {
 	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
 		return "", &NameError{Name: path, Err: errors.New("a file name must be UTF-8 without control characters")}
 	}
-	same, err := parent == d.path, error(nil)
-	if !same {
-		same, err = d.is(parent)
+	ours, theirs, err := d.path, parent, error(nil)
+	if ours != theirs {
+		ours, err = canonical(ours)
 	}
-	if err == nil && !same {
+	if ours != theirs && err == nil {
+		theirs, err = canonical(theirs)
+	}
+	if ours != theirs && err == nil {
 		err = fmt.Errorf("must be directly in %s", d.path)
 	}
 	switch errno := syscall.Errno(0); {
@@ -99,15 +102,6 @@ func (d *Dir) Name(path string) (string, error) {
 
 // pathErrors are errors of the path itself, not of the machine. The kernel returns EINVAL for a path with a NUL.
 var pathErrors = []syscall.Errno{syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.ELOOP, syscall.EINVAL}
-
-func (d *Dir) is(dir string) (bool, error) {
-	ours, err := canonical(d.path)
-	if err != nil {
-		return false, err
-	}
-	theirs, err := canonical(dir)
-	return ours == theirs, err
-}
 
 // canonical resolves the links in the existing part of path.
 func canonical(path string) (string, error) {
