@@ -67,6 +67,12 @@ func (t *teller) carried(d sysfs.Device) (names []string) {
 	return names
 }
 
+func (t *teller) numbers(bus, name string) []string {
+	numbers, err := t.NodeNumbers(bus, name)
+	t.failed(err)
+	return numbers
+}
+
 func (t *teller) function(name string) {
 	a, err := pci.Parse(name)
 	fn, ok, readErr := t.PCI(a)
@@ -105,7 +111,7 @@ func (t *teller) function(name string) {
 	_, e14 := t.HasDriver(fn.Driver)
 	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14)
 	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
-		"rdma", rdma, "nodes", nodes, "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "vdpa", t.carried(fn),
+		"rdma", rdma, "below", below.Devices, "nodes", nodes, "numbers", t.numbers("pci", name), "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))
 }
 
@@ -123,11 +129,11 @@ func (t *teller) devices() {
 		if a.SFNumber != nil {
 			number = fmt.Sprint("no.", *a.SFNumber)
 		}
-		t.line("auxiliary", a.Name, "sfnum", number, "sf", a.IsSF(), "pci", a.PCI, "rdma", rdma, "nodes", nodes, "vdpa", t.carried(a), "line", t.ids(a.Name))
+		t.line("auxiliary", a.Name, "sfnum", number, "sf", a.IsSF(), "pci", a.PCI, "rdma", rdma, "nodes", nodes, "numbers", t.numbers("auxiliary", a.Name), "vdpa", t.carried(a), "line", t.ids(a.Name))
 	}
 	vdpas, e3 := t.VDPAs()
 	for _, v := range vdpas {
-		t.line("vdpa", v.Name, "driver", v.Driver, "pci", v.PCI, "aux", v.Aux, "sf", v.SF, "vhost", v.Vhost, "virtio", v.Virtio, "by", v.Management(), "line", t.ids(v.Name))
+		t.line("vdpa", v.Name, "driver", v.Driver, "pci", v.PCI, "aux", v.Aux, "sf", v.SF, "vhost", v.Vhost, "virtio", v.Virtio, "numbers", t.numbers("vdpa", v.Name), "by", v.Management(), "line", t.ids(v.Name))
 	}
 	for _, at := range t.names("virtio") {
 		v, _, err := t.Virtio(at.Name())
@@ -186,10 +192,9 @@ func TestHostsAreReadCompletely(t *testing.T) {
 	}
 }
 
-// In RDMA's exclusive mode, infiniband/* does not show the RDMA devices of other network namespaces. A PF with VFs has too
-// many entries to list.
-func TestHiddenListsAreNotTakenForEmpty(t *testing.T) {
-	rdma, vdpa := 0, 0
+// In RDMA's exclusive mode, infiniband/* does not show the RDMA devices of other network namespaces.
+func TestHiddenListIsNotTakenForEmpty(t *testing.T) {
+	compared := 0
 	for _, name := range capturetest.Names(t) {
 		file := capturetest.Load(t, name)
 		seen, hidden := sysfs.New(file.Sys()), sysfs.New(capturetest.Tree{FS: file.Sys(), BeforeCall: func(name string) error {
@@ -198,7 +203,6 @@ func TestHiddenListsAreNotTakenForEmpty(t *testing.T) {
 			}
 			return nil
 		}})
-		busy := sysfs.New(withVFs{capturetest.Tree{FS: file.Sys()}})
 		functions, err := seen.Functions()
 		difftest.Must(t, err)
 		for _, fn := range functions {
@@ -209,28 +213,12 @@ func TestHiddenListsAreNotTakenForEmpty(t *testing.T) {
 			if len(others) > 0 {
 				difftest.Same(t, name+" "+fn.Address.String(), from, "infiniband_verbs/*/ibdev")
 			}
-			rdma += len(devices)
-			carried, err := seen.VDPAOn(fn)
-			difftest.Must(t, err)
-			onBusy, err := busy.VDPAOn(fn)
-			difftest.Must(t, err)
-			difftest.Same(t, name+" "+fn.Address.String(), fmt.Sprint(onBusy), fmt.Sprint(carried))
-			vdpa += len(carried)
+			compared += len(devices)
 		}
 	}
-	if rdma == 0 || vdpa == 0 {
-		t.Errorf("%d RDMA devices and %d vDPA devices were compared", rdma, vdpa)
+	if compared == 0 {
+		t.Error("no RDMA devices were compared")
 	}
-}
-
-// withVFs is a host all of whose functions have VFs.
-type withVFs struct{ capturetest.Tree }
-
-func (h withVFs) ReadFile(name string) ([]byte, error) {
-	if path.Base(name) == "sriov_numvfs" {
-		return []byte("4\n"), nil
-	}
-	return h.Tree.ReadFile(name)
 }
 
 // A failed read must cause an error in each method that reads the file, unless the error means that the value

@@ -115,9 +115,6 @@ func TestErrorNamesInvalidAttribute(t *testing.T) {
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/sriov_offset --
 many
--- sys/bus/vdpa/ --
--- sys/devices/pci0000:00/0000:01:00.0/sriov_numvfs --
-
 -- sys/devices/pci0000:00/0000:01:00.0/numa_node --
 near
 -- sys/bus/auxiliary/devices/x.sf.1 -> ../../../devices/pci0000:00/0000:01:00.0/x.sf.1 --
@@ -129,9 +126,8 @@ near
 	each(t, host, func(t *testing.T, sys *sysfs.FS) {
 		_, _, offset := sys.VFIndex(addr(t, "0000:01:00.0"), addr(t, "0000:01:00.1"))
 		_, _, sfnum := sys.Auxiliary("x.sf.1")
-		_, numvfs := sys.VDPAOn(function(t, sys, "0000:01:00.0"))
 		_, _, node := sys.NUMANode(addr(t, "0000:01:00.0"))
-		for name, err := range map[string]error{"numa_node": node, "sriov_offset": offset, "x.sf.1/sfnum": sfnum, "sriov_numvfs": numvfs} {
+		for name, err := range map[string]error{"numa_node": node, "sriov_offset": offset, "x.sf.1/sfnum": sfnum} {
 			difftest.Says(t, err, path.Join("/sys/devices/pci0000:00/0000:01:00.0", name))
 		}
 		_, ok, physfn := sys.PCI(addr(t, "0000:01:00.1"))
@@ -222,63 +218,6 @@ func TestPortsReadsAtMostEight(t *testing.T) {
 	if ports, err := sys.PortsOf("pci", "0000:01:00.0"); err != nil || len(ports) != 100 {
 		t.Errorf("%d, %v", len(ports), err)
 	}
-}
-
-// The smi1 of a ConnectX-8 carries no RDMA traffic. Without ib_uverbs, no device has verbs.
-func TestRDMALeavesOutDevicesWithoutVerbs(t *testing.T) {
-	at := "devices/0000:0b:00.0/"
-	fsys := fstest.MapFS{
-		"bus/pci/devices/0000:0b:00.0": {Mode: fs.ModeSymlink, Data: []byte("../../../devices/0000:0b:00.0")},
-		at + "infiniband/mlx5_0":       {Mode: fs.ModeDir}, at + "infiniband/smi1": {Mode: fs.ModeDir},
-	}
-	for want, verbs := range map[string]string{"[mlx5_0 smi1]": "", "[mlx5_0]": "mlx5_0\n"} {
-		if verbs != "" {
-			fsys[at+"infiniband_verbs/uverbs0/ibdev"] = &fstest.MapFile{Data: []byte(verbs)}
-		} else {
-			delete(fsys, at+"infiniband_verbs/uverbs0/ibdev")
-		}
-		sys := sysfs.New(fsys)
-		names, _, err := sys.RDMA(function(t, sys, "0000:0b:00.0"))
-		difftest.Must(t, err)
-		below, err := sys.RDMABelow("pci", "0000:0b:00.0")
-		difftest.Must(t, err)
-		difftest.Same(t, "RDMA devices", fmt.Sprint(names, below.Devices), want+" "+want)
-	}
-}
-
-func TestNodeNumbersAreThoseOfVFIOVerbsAndVhost(t *testing.T) {
-	const host = `made up
--- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
--- sys/devices/pci0000:00/0000:01:00.0/driver -> ../../../bus/pci/drivers/vfio-pci --
--- sys/devices/pci0000:00/0000:01:00.0/iommu_group -> ../../../kernel/iommu_groups/7 --
--- sys/devices/pci0000:00/0000:01:00.0/vfio-dev/vfio0/dev --
-511:0
--- sys/class/vfio/7/dev --
-243:7
--- sys/bus/pci/devices/0000:01:00.1 -> ../../../devices/pci0000:00/0000:01:00.1 --
--- sys/devices/pci0000:00/0000:01:00.1/driver -> ../../../bus/pci/drivers/mlx5_core --
--- sys/devices/pci0000:00/0000:01:00.1/iommu_group -> ../../../kernel/iommu_groups/7 --
--- sys/devices/pci0000:00/0000:01:00.1/infiniband_verbs/uverbs0/dev --
-231:192
--- sys/bus/pci/devices/0000:01:00.2 -> ../../../devices/pci0000:00/0000:01:00.2 --
--- sys/devices/pci0000:00/0000:01:00.2/driver -> ../../../bus/pci/drivers/vfio-pci --
--- sys/devices/pci0000:00/0000:01:00.2/vfio-dev/vfio1/ --
--- sys/bus/auxiliary/devices/mlx5_core.sf.4 -> ../../../devices/pci0000:00/0000:01:00.1/mlx5_core.sf.4 --
--- sys/devices/pci0000:00/0000:01:00.1/mlx5_core.sf.4/infiniband_verbs/uverbs4/dev --
-231:196
--- sys/bus/vdpa/devices/vdpa0 -> ../../../devices/pci0000:00/0000:01:00.1/vdpa0 --
--- sys/devices/pci0000:00/0000:01:00.1/vdpa0/vhost-vdpa-0/dev --
-510:0
-`
-	each(t, host, func(t *testing.T, sys *sysfs.FS) {
-		for name, want := range map[string][]string{"pci 0000:01:00.0": {"511:0", "243:7"}, "pci 0000:01:00.1": {"231:192"}, "pci 0000:01:00.2": nil,
-			"auxiliary mlx5_core.sf.4": {"231:196"}, "vdpa vdpa0": {"510:0"}, "vdpa vdpa1": nil, "net eth0": nil} {
-			bus, device, _ := strings.Cut(name, " ")
-			got, err := sys.NodeNumbers(bus, device)
-			difftest.Must(t, err)
-			difftest.Same(t, name, got, want)
-		}
-	})
 }
 
 func TestPathLeadsToInnermostDevice(t *testing.T) {

@@ -77,49 +77,18 @@ func onlyVirtio(names []string) []string {
 }
 
 // VDPAOn returns the vDPA devices directly below a device, or below one of its auxiliary devices, except those of
-// its SFs. They are sorted by [ByNumber] and may have no driver. For a PF with VFs VDPAOn looks at all vDPA devices of
-// the node, because listing the PF's directory takes longer with more VFs.
-func (f *FS) VDPAOn(d Device) (list []VDPA, err error) {
-	in, bus := f.in(d.at()), f.in("bus/vdpa")
-	if !bus.has("") {
-		return nil, bus.err
-	}
-	_, part := d.(Auxiliary)
-	if vfs, _ := in.number("sriov_numvfs"); vfs > 0 && !part {
-		list, err = f.VDPAs()
-		return slices.DeleteFunc(list, func(v VDPA) bool {
-			above := path.Dir(v.dir)
-			return v.SF != "" || above != in.at && path.Dir(above) != in.at
-		}), err
-	}
-	for _, name := range in.dirs("") {
-		below, err := f.vdpaAt(in.at, name)
-		if err != nil {
-			return nil, err
+// its SFs. They are sorted by [ByNumber] and may have no driver. It looks where each vDPA device of the node is, because
+// listing the directory of a PF takes longer with more VFs.
+func (f *FS) VDPAOn(on Device) ([]VDPA, error) {
+	return each(f, "bus/vdpa/devices", func(name string) (VDPA, bool, error) {
+		d := f.device("vdpa", name)
+		above := path.Dir(d.at)
+		if d.gone || above != on.at() && path.Dir(above) != on.at() {
+			return VDPA{}, false, d.err
 		}
-		list = append(list, below...)
-	}
-	return list, in.err
-}
-
-// vdpaAt looks at the device called name in the directory at. It returns that device if it is a vDPA device. If it
-// is an auxiliary device but not an SF, vdpaAt returns the vDPA devices on it.
-func (f *FS) vdpaAt(at, name string) ([]VDPA, error) {
-	at = path.Join(at, name)
-	if d := f.device("vdpa", name); d.err != nil {
-		return nil, d.err
-	} else if !d.gone && d.at == at {
 		v, ok, err := f.VDPA(name)
-		if err != nil || !ok {
-			return nil, err
-		}
-		return []VDPA{v}, nil
-	}
-	aux, ok, err := f.Auxiliary(name)
-	if err != nil || !ok || aux.dir != at || aux.IsSF() {
-		return nil, err
-	}
-	return f.VDPAOn(aux)
+		return v, ok && (above == on.at() || v.Aux != "" && v.SF == ""), err
+	})
 }
 
 // Virtio is a device on the virtio bus, /sys/bus/virtio/devices/virtioN. Its network interface is in
