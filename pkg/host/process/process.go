@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,21 +152,14 @@ func mounted(dir string) (paths []string, err error) {
 	return paths, unread(err)
 }
 
+var escape = regexp.MustCompile(`\\[0-3][0-7]{2}`)
+
 // unescaped decodes the octal numbers of spaces and other characters in mountinfo.
 func unescaped(path string) string {
-	var b strings.Builder
-	for len(path) > 0 {
-		if path[0] == '\\' && len(path) >= 4 {
-			if n, err := strconv.ParseUint(path[1:4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				path = path[4:]
-				continue
-			}
-		}
-		b.WriteByte(path[0])
-		path = path[1:]
-	}
-	return b.String()
+	return escape.ReplaceAllStringFunc(path, func(octal string) string {
+		n, _ := strconv.ParseUint(octal[1:], 8, 8) // three octal digits
+		return string([]byte{byte(n)})
+	})
 }
 
 // each calls f with the directory of each thread that has namespaces or descriptors of its own; others share those of
