@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // The directories of device-info files written by device plugins (section 4.1) and by CNI plugins (4.2).
@@ -47,7 +48,7 @@ func ReadFile(path string) (*Info, error) {
 var errTooLarge = errors.New("device-info has more than 1 MiB")
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,0 @@
-//go:build !unix
-
-package devinfo
-
-const nonblock = 0 // no FIFO blocks here
