@@ -160,26 +160,6 @@ func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
 	asUser(t, dir)
 }
 
-func TestOwnerRepairsDirectoriesOfMode000(t *testing.T) {
-	if dir := os.Getenv(childKey); dir != "" {
-		d := store.Open(dir + "/k8s/cni")
-		difftest.Must(t, d.Make())
-		difftest.Must(t, d.Write("net1", []byte("x")))
-		expect(t, d, "net1", "x")
-		return
-	}
-	dir := t.TempDir()
-	difftest.Must(t, os.Chmod(dir, 0o755)) // TempDir applied the umask
-	difftest.Must(t, os.MkdirAll(dir+"/k8s/cni", 0o755))
-	for _, path := range []string{dir + "/k8s/cni", dir + "/k8s"} {
-		if os.Getuid() == 0 {
-			difftest.Must(t, os.Chown(path, user, user))
-		}
-		difftest.Must(t, os.Chmod(path, 0))
-	}
-	asUser(t, dir)
-}
-
 const user = 65534 // the user called nobody
 
 // asUser runs the calling test in a child process without root's rights. The child's argument is dir, a directory of
