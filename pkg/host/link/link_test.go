@@ -92,28 +92,6 @@ func TestInterfaceIsFoundAfterRename(t *testing.T) {
 	})
 }
 
-func TestParentsEqualSysfsOfThisMachine(t *testing.T) {
-	devices, _ := filepath.Glob("/sys/class/net/*/device")
-	if len(devices) == 0 {
-		t.Skip("no interface of this machine has a device")
-	}
-	for _, device := range devices {
-		name := filepath.Base(filepath.Dir(device))
-		i, err := kernel().Interface("", name)
-		if errors.Is(err, link.ErrNoInterface) {
-			t.Skip("/sys belongs to another network namespace")
-		}
-		must(t, err)
-		parent, err := os.Readlink(device)
-		must(t, err)
-		bus, err := os.Readlink(device + "/subsystem")
-		must(t, err)
-		if i.Parent != filepath.Base(parent) || i.Bus != filepath.Base(bus) || (i.BusInfo != "") != (i.Bus == "virtio") {
-			t.Errorf("%s: %+v, want %s on %s", name, i, parent, bus)
-		}
-	}
-}
-
 // The kernel of this machine may lack devlink and vDPA.
 func TestMissingKernelFeaturesAreNotErrors(t *testing.T) {
 	k := link.NewKernel(fstest.MapFS{})

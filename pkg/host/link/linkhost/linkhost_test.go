@@ -132,15 +132,6 @@ const twoPods = `-- netlink/ip-link.json --
 "/run/netns/closed":null}
 `
 
-func TestInterfaceIsFoundByAltName(t *testing.T) {
-	h := parse(t, `-- netlink/ip-link.json --
-[{"ifindex":3,"ifname":"eth0","altnames":["sriov1","enp59s0f0np0"]}]
-`)
-	i, err := h.Interface("", "enp59s0f0np0")
-	difftest.Must(t, err)
-	difftest.Equal(t, i, link.Interface{Name: "eth0", Index: 3})
-}
-
 func TestNamespacesAreFoundByPath(t *testing.T) {
 	h := parse(t, twoPods)
 	eth0 := link.Interface{Name: "eth0", Index: 3, Bus: "virtio", Parent: "virtio1", BusInfo: "vdpa1"}
