@@ -3,7 +3,6 @@ package link
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"io/fs"
 	"sync"
 
@@ -89,22 +88,14 @@ const someInterfaces = 4
 // prefer devlink's mode.
 func (e Eswitch) switchID(pf string, most int) (interfaces int, id string, err error) {
 	net := "bus/pci/devices/" + pf + "/net"
-	dir, err := e.Sys.Open(net)
+	entries, err := fs.ReadDir(e.Sys, net)
 	if rtnetlink.Absent(err) {
 		return 0, "", nil
 	}
 	if err != nil {
 		return 0, "", err
 	}
-	defer dir.Close()
-	list, ok := dir.(fs.ReadDirFile)
-	if !ok {
-		return 0, "", fmt.Errorf("%s: not a directory", net)
-	}
-	entries, unlisted := list.ReadDir(most)
-	if unlisted != nil && unlisted != io.EOF { // io.EOF = the directory is empty
-		return 0, "", unlisted
-	}
+	entries = entries[:min(most, len(entries))]
 	for _, entry := range entries {
 		if id, err = e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
 			break

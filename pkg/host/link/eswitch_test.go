@@ -25,18 +25,6 @@ func broken(sys fs.FS, file string, err error) fs.FS {
 	}}
 }
 
-// unlisted is a tree whose directories can be opened, but not read.
-type unlisted struct{ fs.FS }
-
-func (u unlisted) Open(name string) (fs.File, error) {
-	f, err := u.FS.Open(name)
-	return unread{f}, err
-}
-
-type unread struct{ fs.File }
-
-func (unread) ReadDir(int) ([]fs.DirEntry, error) { return nil, syscall.EIO }
-
 func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 
 func eswitch(sys fs.FS, mode string, err error) link.Eswitch {
@@ -68,8 +56,8 @@ func TestSwitchdevPrefersModeToSwitchID(t *testing.T) {
 		"no devlink, no interface":   {eswitch(fstest.MapFS{}, "", syscall.ENODEV), false, nil},
 		"id not supported":           {eswitch(broken(withID, "", syscall.EOPNOTSUPP), "", nil), false, nil},
 		"id unreadable":              {eswitch(broken(withID, "", syscall.EIO), "", nil), false, syscall.EIO},
-		"interfaces unreadable":      {eswitch(unlisted{withID}, "", nil), false, syscall.EIO},
-		"unreadable, mode":           {eswitch(unlisted{withID}, "switchdev", nil), true, nil},
+		"interfaces unreadable":      {eswitch(broken(withID, strings.TrimSuffix(net, "/"), syscall.EIO), "", nil), false, syscall.EIO},
+		"unreadable, mode":           {eswitch(broken(withID, strings.TrimSuffix(net, "/"), syscall.EIO), "switchdev", nil), true, nil},
 		"devlink broken":             {eswitch(withID, "", syscall.EMSGSIZE), false, syscall.EMSGSIZE},
 	} {
 		got, err := test.eswitch.Switchdev(pf)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,7 +107,7 @@ func value[T uint16 | uint32](attribute *T) uint64 {
 // the external ports that devlink lists. unclear are interfaces whose name has a controller, which may be one of this host
 // or of another. If inSysfs returns an error, the result may be incomplete.
 func (e Eswitch) inSysfs(f function, ports []PortRecord) (found, unclear []candidate, err error) {
-	_, id, err := e.switchID(f.pf.String(), -1)
+	_, id, err := e.switchID(f.pf.String(), math.MaxInt)
 	if err != nil || id == "" {
 		return nil, nil, err
 	}

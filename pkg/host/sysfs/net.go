@@ -1,10 +1,7 @@
 package sysfs
 
 import (
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
+	"math"
 	"path"
 )
 
@@ -19,8 +16,8 @@ type Port struct {
 // maxPorts limits Ports, because a PF in switchdev mode has an interface for each of its VFs.
 const maxPorts = 8
 
-// Ports returns up to eight of a function's network interfaces in this network namespace, unsorted. Do not conclude
-// from the list that there is no other interface.
+// Ports returns the first eight of a function's network interfaces in this network namespace. Do not conclude from the
+// list that there is no other interface.
 func (f *FS) Ports(fn Function) ([]Port, error) {
 	if fn.Driver != "virtio-pci" {
 		return f.ports(fn.dir, maxPorts)
@@ -32,25 +29,13 @@ func (f *FS) Ports(fn Function) ([]Port, error) {
 	return f.ports(d.at, maxPorts)
 }
 
-func (f *FS) ports(at string, limit int) ([]Port, error) {
-	net := path.Join(at, "net")
-	dir, ok, err := known(f.fsys.Open(net))
-	if !ok {
-		return nil, err
-	}
-	defer dir.Close()
-	list, ok := dir.(fs.ReadDirFile)
-	if !ok {
-		return nil, fmt.Errorf("/sys/%s: not a directory", net)
-	}
-	entries, err := list.ReadDir(limit)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	var ports []Port
-	for _, e := range entries {
-		p, d := Port{Name: e.Name()}, f.in(path.Join(net, e.Name()))
-		if p.Index, ok = d.number("ifindex"); ok { // otherwise it has disappeared
+func (f *FS) ports(at string, most int) (ports []Port, err error) {
+	in := f.in(path.Join(at, "net"))
+	names := in.names("")
+	for _, name := range names[:min(most, len(names))] {
+		p, d := Port{Name: name}, f.in(path.Join(in.at, name))
+		var there bool
+		if p.Index, there = d.number("ifindex"); there { // otherwise it has disappeared
 			p.PortName = d.text("phys_port_name")
 			p.DevPort, _ = d.number("dev_port")
 			ports = append(ports, p)
@@ -59,7 +44,7 @@ func (f *FS) ports(at string, limit int) ([]Port, error) {
 			return nil, d.err
 		}
 	}
-	return ports, nil
+	return ports, in.err
 }
 
 // PortsOf returns all network interfaces of a device on any bus. For a function driven by virtio-pci they are
@@ -69,7 +54,7 @@ func (f *FS) PortsOf(bus, name string) ([]Port, error) {
 	if d.gone || d.err != nil {
 		return nil, d.err
 	}
-	return f.ports(d.at, -1)
+	return f.ports(d.at, math.MaxInt)
 }
 
 // HasPorts reports whether a device has network interfaces in any network namespace. It checks only whether the
