@@ -36,7 +36,7 @@ func (d *Dir) Read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := open(path)
+	f, err := open(path, 0)
 	if err != nil {
 		return nil, d.wrap(name, "read", err)
 	}
@@ -48,9 +48,10 @@ func (d *Dir) Read(name string) ([]byte, error) {
 // Content is Read for an open file at offset 0.
 func (d *Dir) Content(f *os.File) ([]byte, error) { return content(f, d.limit) }
 
-// open opens a file for reading. It does not block on a named pipe. The error for a symbolic link is ErrNotRegular.
-func open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+// open opens a file for reading, and creates it if create is os.O_CREATE. It does not block on a named pipe. The error for
+// a symbolic link is ErrNotRegular.
+func open(path string, create int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|create|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	switch {
 	case errors.Is(err, syscall.ELOOP):
 		return nil, fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, fs.ModeSymlink|fs.ModePerm)

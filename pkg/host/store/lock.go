@@ -51,18 +51,27 @@ func (e *BusyError) Unwrap() error { return e.Cause }
 // [ErrNotRegular] for a symbolic link. The caller must call [Unlock]. A process that inherits the file keeps the lock after
 // the caller's death.
 func Lock(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
-	var f *os.File
-	err := await(ctx, path, limit, longestPause, func() (err error) {
-		f, err = lockAt(path)
+	return lockPath(ctx, path, limit, 0)
+}
+
+// LockFile locks a dedicated lock file, creating it with mode 0600. Do not lock the directory instead if
+// non-root users can read it, because they could hold that lock.
+func LockFile(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
+	return lockPath(ctx, path, limit, os.O_CREATE)
+}
+
+func lockPath(ctx context.Context, path string, limit time.Duration, create int) (f *os.File, err error) {
+	err = await(ctx, path, limit, longestPause, func() (err error) {
+		f, err = lockAt(path, create)
 		return err
 	})
 	return f, err
 }
 
-func lockAt(path string) (*os.File, error) {
+func lockAt(path string, create int) (*os.File, error) {
 	for {
-		f, err := open(path)
-		if errors.Is(err, fs.ErrNotExist) {
+		f, err := open(path, create)
+		if errors.Is(err, fs.ErrNotExist) && create == 0 {
 			return nil, nil
 		}
 		if err != nil {
@@ -77,21 +86,6 @@ func lockAt(path string) (*os.File, error) {
 		f.Close() // also unlocks the file, which was renamed or removed
 		if err != nil {
 			return nil, err
-		}
-	}
-}
-
-// LockFile locks a dedicated lock file, creating it with mode 0600. Do not lock the directory instead if
-// non-root users can read it, because they could hold that lock.
-func LockFile(ctx context.Context, path string, limit time.Duration) (*os.File, error) {
-	for {
-		made, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		made.Close()
-		if f, err := Lock(ctx, path, limit); f != nil || err != nil {
-			return f, err
 		}
 	}
 }
