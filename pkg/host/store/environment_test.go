@@ -92,6 +92,18 @@ func TestFullDiskKeepsOldFiles(t *testing.T) {
 	}
 }
 
+// A file system without a limit of files or blocks reports none.
+func TestRoomCountsFreeFilesAndBlocks(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	for options, room := range map[string]error{
+		"nr_inodes=0,size=0": nil, "nr_inodes=0,size=1m": nil, "nr_inodes=100,size=0": nil, "nr_inodes=0,size=64k": syscall.ENOSPC, "nr_inodes=20,size=0": syscall.ENOSPC,
+	} {
+		difftest.Is(t, store.Open(mount(t, 0, options)+"/cni").Room(40), room)
+	}
+}
+
 // The file system devpts has no unnamed files, and an ordinary user may mount it.
 func TestWritableChecksModeIfUnnamedFilesAreUnsupported(t *testing.T) {
 	if !inNamespace(t) {
