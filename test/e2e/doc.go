@@ -30,6 +30,8 @@
 //	    defaultnetwork
 //	TestPodsStartWithinLimits        times of pods with and without our programs: make bench BENCH=pods
 //	    podstart
+//	TestPodsOverSlowNetworks         the same with networks of 0.2, 1 and 3 s
+//	    slow
 //
 // All tests use these files: node (commands on the node), objects (objects in the cluster), examples (those, and
 // commands in the documentation). E2E_PATIENCE multiplies the time limits, for an emulated node.

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -113,4 +114,40 @@ func slowEnd(t *testing.T, a *agent) {
 		return nil
 	})
 	clean(t)
+}
+
+// TestPodsOverSlowNetworks measures the start of pods whose network takes long, one after another and at once. Creating
+// a pod and its sandbox takes a second or two; a pod that has waited for a retry of the kubelet would take ten more.
+func TestPodsOverSlowNetworks(t *testing.T) {
+	if os.Getenv("E2E_MEASURE") == "" {
+		t.Skip("it measures, and needs an otherwise idle machine: make bench BENCH=pods")
+	}
+	needsKit(t, "the plugins are on the node")
+	startProcess(t)
+	for n, add := range []time.Duration{200 * time.Millisecond, time.Second, 3 * time.Second} {
+		t.Run(add.String(), func(t *testing.T) {
+			plugin := "e2e-slow-" + add.String()
+			program(t, plugin, fmt.Sprintf("#!/bin/sh\n[ $CNI_COMMAND != ADD ] || sleep %v\nexec /opt/cni/bin/macvlan\n", add.Seconds()))
+			s := begin(t)
+			network := s.on(fmt.Sprintf("10.11.%d.0/24", 67+n), map[string]any{"type": plugin, "master": cluster.master, "mode": "bridge"})
+			template := s.template(requests(request("lan", s.class("net1", network))))
+			run := func(prefix string, count int) time.Duration {
+				began := time.Now()
+				for n := range count {
+					s.create(podWith(fmt.Sprintf("%s-%d", prefix, n), template))
+				}
+				s.allRun(count)
+				defer s.deletePods(s.ctx)
+				return time.Since(began)
+			}
+			var alone []time.Duration
+			for turn := range inTurn {
+				alone = append(alone, run(fmt.Sprintf("one-%d", turn), 1))
+			}
+			t.Logf("ADD of %v: the pod runs after %v (median), the last of 20 at once after %v", add, median(alone), run("crowd", 20))
+			if limit := add + 4*time.Second; median(alone) > limit {
+				t.Errorf("a pod alone runs after %v, limit %v", median(alone), limit)
+			}
+		})
+	}
 }
