@@ -143,7 +143,7 @@ func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 	name := plugin.Network.Type
 	if prev != nil {
 		var err error
-		if plugin, err = libcni.InjectConf(plugin, map[string]any{"prevResult": prev}); err != nil {
+		if plugin, err = withPrevResult(plugin, prev); err != nil {
 			return &PluginError{i, name, err}
 		}
 	}
@@ -163,6 +163,18 @@ func (n *Network) run(i int, prev json.RawMessage, do func(call) error) error {
 		err = cause
 	}
 	return &PluginError{i, name, err}
+}
+
+// withPrevResult is libcni.InjectConf without decoding each value, which takes three times as long: 0.2 s of processor
+// time for a delegate of a megabyte.
+func withPrevResult(plugin *libcni.PluginConfig, prev json.RawMessage) (*libcni.PluginConfig, error) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(plugin.Bytes, &keys); err != nil {
+		return nil, err
+	}
+	keys["prevResult"] = prev
+	data, err := json.Marshal(keys)
+	return &libcni.PluginConfig{Network: plugin.Network, Bytes: data}, err
 }
 
 // emptyCache ignores errors, because on a read-only disk libcni cannot have written a cache either.
