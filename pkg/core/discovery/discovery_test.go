@@ -4,10 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
+	"os"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,12 +27,27 @@ const pod = "/run/netns/pod"
 // load reads a host of this package's testdata, or else a captured host.
 func load(t testing.TB, name string) *capturefile.Host {
 	t.Helper()
-	h, err := capturefile.Load("testdata/" + name + ".txtar")
-	if errors.Is(err, fs.ErrNotExist) {
-		return capturetest.Load(t, name)
-	}
+	return parse(t, hostText(t, name))
+}
+
+func parse(t testing.TB, text []byte) *capturefile.Host {
+	t.Helper()
+	h, err := capturefile.Parse(text)
 	difftest.Must(t, err)
 	return h
+}
+
+func hostText(t testing.TB, name string) []byte {
+	t.Helper()
+	if driver, ports, ok := strings.Cut(name, "*"); ok {
+		n, err := strconv.Atoi(ports)
+		difftest.Must(t, err)
+		return capturetest.Ports(driver, n)
+	}
+	if text, err := os.ReadFile("testdata/" + name + ".txtar"); err == nil {
+		return text
+	}
+	return capturetest.Text(t, name)
 }
 
 // parents matches the attributes of an interface that kernels before 5.14 do not have. Only ethtool's bus-info
