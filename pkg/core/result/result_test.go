@@ -92,39 +92,11 @@ func TestResultOfSameVersionKeepsText(t *testing.T) {
 	}
 }
 
-func TestNewResultHasVersionAndRequiredKeys(t *testing.T) {
-	for _, version := range versions {
-		want := `{"cniVersion": "` + version + `"}`
-		if isOld(version) {
-			want = `{"cniVersion": "` + version + `", "dns": {}}`
-		}
-		got := edit(result.New(version), nil)
-		same(t, version, got, want)
-		if strings.Contains(got, "\n") {
-			t.Errorf("%s: %q", version, got)
-		}
-		same(t, version, parse(t, `{"dns": {}, "unknown": 5}`, version, nil), `{"cniVersion": "`+version+`", "dns": {}, "unknown": 5}`)
-	}
-}
-
 func TestResultWithoutAddressIsEmptyInOldVersions(t *testing.T) {
 	for _, from := range versions[2:] {
 		for _, to := range versions[:2] {
 			text := `{"cniVersion": "` + from + `", "interfaces": [{"name": "net1", "sandbox": "/ns"}]}`
 			same(t, from+" to "+to, parse(t, text, to, nil), `{"cniVersion": "`+to+`", "dns": {}}`)
-		}
-	}
-}
-
-func TestOldVersionsGetNoInterfaces(t *testing.T) {
-	for _, version := range versions[:2] {
-		for _, r := range []*result.Result{result.New(version), mustParse(t, sample(version), version)} {
-			before := edit(r, nil)
-			after := edit(r, func(r *result.Result) {
-				r.EnsureSandboxed("net1", "/ns")
-				r.Identify("net1", "/ns", "0000:01:00.2", "/s")
-			})
-			difftest.Same(t, version, after, before)
 		}
 	}
 }
