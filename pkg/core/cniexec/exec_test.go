@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -76,63 +77,50 @@ func TestExecPassesStdinAndReturnsStdout(t *testing.T) {
 	}
 }
 
-func TestCNIErrorOfPluginIsKept(t *testing.T) {
-	plugin := script(t, `echo '{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}'; exit 1`)
-	_, err := call(t, &cniexec.Exec{}, plugin, "DEL")
-	expect(t, err, cniexec.ReasonPlugin)
-	var own *types.Error
-	if !errors.As(err, &own) || own.Code != 7 || err.Error() != "no; why" {
-		t.Errorf("got %#v, %v", own, err)
-	}
-}
-
-// An interpreter's plugin may print its error and forget the exit status.
-func TestCNIErrorIsFailureWhateverExitStatus(t *testing.T) {
-	for _, verb := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
-		_, err := call(t, &cniexec.Exec{}, script(t, `echo '{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}'`), verb)
-		expect(t, err, cniexec.ReasonPlugin, "no; why")
-		_, err = call(t, &cniexec.Exec{}, script(t, `echo '{"cniVersion":"1.1.0","msg":"hello","code":0,"interfaces":[]}'`), verb) // no error without a code
-		must(t, err)
-	}
-}
-
-// A plugin that writes its own JSON may print an error that libcni takes for success.
-func TestMalformedErrorIsFailure(t *testing.T) {
-	for _, verb := range []string{"ADD", "DEL", "CHECK", "GC", "STATUS"} {
-		for _, text := range []string{`{"code":"7","msg":"no"}`, `{"cniVersion":"1.1.0","msg":"no"}`, `{"error":"no"}`, `{"code":7.5}`, `{"code":true}`} {
-			_, err := call(t, &cniexec.Exec{}, script(t, "echo '"+text+"'"), verb)
-			expect(t, err, cniexec.ReasonOutput, "printed an error that is no CNI error")
-		}
-		for _, text := range []string{`{"cniVersion":"1.1.0"}`, `{"code":0,"msg":"done"}`, `{"msg":"hello","ips":[]}`} {
-			_, err := call(t, &cniexec.Exec{}, script(t, "echo '"+text+"'"), verb)
-			must(t, err)
-		}
-	}
-}
-
-func TestErrorOfDiedPluginHasItsOutput(t *testing.T) {
-	_, err := call(t, &cniexec.Exec{}, script(t, "echo out; echo err >&2; exit 9"), "ADD")
-	expect(t, err, cniexec.ReasonDied, "/plugin: exit status 9", `standard output "out"`, `standard error "err"`)
-	_, err = call(t, &cniexec.Exec{}, script(t, "kill -KILL $$"), "ADD")
-	expect(t, err, cniexec.ReasonDied, "/plugin: signal: killed")
-	_, err = call(t, &cniexec.Exec{}, script(t, "echo begins >&2; head -c 3000 /dev/zero | tr '\\0' x >&2; exit 1"), "ADD")
-	expect(t, err, cniexec.ReasonDied, `standard error "begins\nxxx`, `xxx..."`)
-	if len(err.Error()) > 1300 {
-		t.Errorf("the error has %d bytes", len(err.Error()))
-	}
-}
-
-func TestOnlyAddMustPrintResult(t *testing.T) {
-	for _, text := range []string{"", "echo hello", "echo 5", "echo null", `echo '{"a":'`, `echo '{"ips": [null]}'`, `echo '{"ip6": {"routes": [null]}}'`, `echo '{"interfaces": [{}, null], "dns": 5}'`} {
-		plugin := script(t, text)
-		_, err := call(t, &cniexec.Exec{}, plugin, "ADD")
-		expect(t, err, cniexec.ReasonOutput, plugin+": printed no CNI result")
-		for _, verb := range []string{"DEL", "CHECK", "GC", "STATUS"} {
-			_, err := call(t, &cniexec.Exec{}, plugin, verb)
-			must(t, err)
+// An interpreter's plugin may print its error and forget the exit status, or write its own JSON, which libcni takes for
+// success.
+func TestOutputAndExitStatusDecideWhetherPluginFailed(t *testing.T) {
+	const every, allButAdd = "ADD DEL CHECK GC STATUS", "DEL CHECK GC STATUS"
+	says := func(text string) string { return "echo '" + text + "'" }
+	for _, test := range []struct {
+		verbs   string
+		reason  cniexec.Reason // "" = success
+		words   []string
+		scripts []string
+	}{
+		{every, cniexec.ReasonPlugin, []string{"no; why"}, []string{
+			says(`{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}`) + "; exit 1", says(`{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}`),
+		}},
+		{every, "", nil, []string{
+			says(`{"cniVersion":"1.1.0","msg":"hello","code":0,"interfaces":[]}`), says(`{"cniVersion":"1.1.0"}`), says(`{"code":0,"msg":"done"}`), says(`{"msg":"hello","ips":[]}`),
+		}},
+		{every, cniexec.ReasonOutput, []string{"/plugin: printed an error that is no CNI error"}, []string{
+			says(`{"code":"7","msg":"no"}`), says(`{"cniVersion":"1.1.0","msg":"no"}`), says(`{"error":"no"}`), says(`{"code":7.5}`), says(`{"code":true}`),
+		}},
+		{"ADD", cniexec.ReasonOutput, []string{"/plugin: printed no CNI result"}, noResults},
+		{allButAdd, "", nil, noResults},
+		{every, cniexec.ReasonDied, []string{"/plugin: exit status 9", `standard output "out"`, `standard error "err"`}, []string{"echo out; echo err >&2; exit 9"}},
+		{every, cniexec.ReasonDied, []string{"/plugin: signal: killed"}, []string{"kill -KILL $$"}},
+		{every, cniexec.ReasonDied, []string{`standard error "begins\nxxx`, `xxx..."`}, []string{"echo begins >&2; head -c 3000 /dev/zero | tr '\\0' x >&2; exit 1"}},
+	} {
+		for _, text := range test.scripts {
+			plugin := script(t, text)
+			for verb := range strings.FieldsSeq(test.verbs) {
+				_, err := call(t, &cniexec.Exec{}, plugin, verb)
+				if test.reason == "" {
+					must(t, err)
+					continue
+				}
+				expect(t, err, test.reason, test.words...)
+				if own := new(types.Error); len(err.Error()) > 1300 || test.reason == cniexec.ReasonPlugin && (!errors.As(err, &own) || own.Code != 7) {
+					t.Errorf("%s: %#v", text, err)
+				}
+			}
 		}
 	}
 }
+
+var noResults = []string{"", "echo hello", "echo 5", "echo null", `echo '{"a":'`, `echo '{"ips": [null]}'`, `echo '{"ip6": {"routes": [null]}}'`, `echo '{"interfaces": [{}, null], "dns": 5}'`}
 
 // The plugin does not end by itself, so Exec cannot read its whole output.
 func TestPluginThatPrintsTooMuchIsStopped(t *testing.T) {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -183,38 +181,6 @@ func TestMain(m *testing.M) {
 	_, err := (&cniexec.Exec{Inherit: os.NewFile(3, "lock"), Env: []string{mark}}).ExecPlugin(context.Background(), plugin, nil, os.Environ())
 	if err = errors.Join(unset, err); err != nil {
 		log.Fatal(err)
-	}
-}
-
-// The plugin, or a child of it such as an IPAM plugin, keeps the lock until it ends.
-func TestPluginKeepsLockIfCallerIsKilled(t *testing.T) {
-	const work = "echo >begun; read x <goon; exec 3>&-; echo >ended"
-	for name, text := range map[string]string{
-		"itself":  work,
-		"a child": fmt.Sprintf("(%s) & kill -KILL $$", work),
-	} {
-		t.Run(name, func(t *testing.T) {
-			lock := lockedFile(t)
-			plugin := script(t, text)
-			begun, goOn, ended := fifo(t, plugin, "begun"), fifo(t, plugin, "goon"), fifo(t, plugin, "ended")
-			caller := exec.Command("/proc/self/exe")
-			caller.Env, caller.ExtraFiles = append(os.Environ(), pluginEnv+"="+plugin), []*os.File{lock}
-			must(t, caller.Start())
-			lock.Close()
-			must(t, hear(begun))
-			must(t, caller.Process.Kill())
-			if err := caller.Wait(); err == nil {
-				t.Fatal("the caller was not killed")
-			}
-			if free(t, lock.Name()) {
-				t.Error("it is free")
-			}
-			must(t, tell(goOn))
-			must(t, hear(ended))
-			f, err := store.Lock(t.Context(), lock.Name(), time.Hour) // waits until the killed process is gone
-			must(t, err)
-			store.Unlock(f)
-		})
 	}
 }
 
