@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -77,39 +76,14 @@ func TestLeasesCoverDevicesThatDelegatesRead(t *testing.T) {
 	}
 }
 
-// hostDevice builds host-device together with testdata/decode.go.txt. Go refuses to add a file to
-// its module cache, so an overlay shows the module in another directory.
+// hostDevice builds host-device together with testdata/decode.go.txt.
 func hostDevice(t *testing.T, dir string) (program string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("-short: it builds a program")
-	}
-	const module, root = "github.com/containernetworking/plugins", "../../.."
-	run := func(args ...string) string {
-		cmd := exec.Command("go", args...)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("go %q: %v: %s", args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	at, shown := run("list", "-m", "-f", "{{.Dir}}", module), dir+"/plugins"
-	added, err := filepath.Abs("testdata/decode.go.txt")
+	source, err := exec.Command("go", "list", "-f", "{{.Dir}}/host-device.go", "github.com/containernetworking/plugins/plugins/main/host-device").Output()
 	difftest.Must(t, err)
-	files := map[string]string{shown + "/plugins/main/host-device/decode.go": added}
-	difftest.Must(t, filepath.WalkDir(at, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			files[shown+strings.TrimPrefix(path, at)] = path
-		}
-		return err
-	}))
-	overlay, err := json.Marshal(map[string]any{"Replace": files})
-	difftest.Must(t, err)
-	difftest.Write(t, dir+"/overlay.json", string(overlay), 0o600)
-	difftest.Write(t, dir+"/go.mod", difftest.Read(t, root+"/go.mod")+"\nreplace "+module+" => "+shown+"\n", 0o600)
-	difftest.Write(t, dir+"/go.sum", difftest.Read(t, root+"/go.sum"), 0o600)
-	run("build", "-buildvcs=false", "-modfile", dir+"/go.mod", "-overlay", dir+"/overlay.json", "-o", dir+"/host-device", module+"/plugins/main/host-device")
+	difftest.Write(t, dir+"/host-device.go", difftest.Read(t, strings.TrimSpace(string(source))), 0o600)
+	difftest.Write(t, dir+"/decode.go", difftest.Read(t, "testdata/decode.go.txt"), 0o600)
+	undertest.Programs(t, dir+"/host-device", "", dir+"/host-device.go", dir+"/decode.go")
 	return dir + "/host-device"
 }
 
