@@ -109,6 +109,9 @@ func TestDevicesCDIAndValidAttachmentsAreRead(t *testing.T) {
 		if c.Valid != nil {
 			output = append(output, fmt.Sprint("valid: ", c.Valid))
 		}
+		if len(c.Delegates) > 1 {
+			output = append(output, "the last delegate: "+c.Delegates[len(c.Delegates)-1].Type)
+		}
 		for _, p := range c.Problems {
 			output = append(output, "problem: "+p.Key)
 		}
@@ -133,18 +136,6 @@ func TestProblemsAndUnknownKeysMatchGoldenFile(t *testing.T) {
 	})
 }
 
-func TestProblemsDoNotStopParsing(t *testing.T) {
-	c := parse(t, `{"name": "n", "strict": 1, "deviceID": "d", "delegates": [{"type": "a"}, 5, {"type": ""}, {"type": "b"}], "runtimeConfig": {"deviceID": 7}}`)
-	var keys []string
-	for _, p := range c.Problems {
-		keys = append(keys, p.Key)
-	}
-	equal(t, "problems", keys, []string{"runtimeConfig.deviceID", "strict", "delegates[1]", "delegates[2].type"})
-	if c.Name != "n" || c.DeviceID != "d" || len(c.Delegates) != 2 || c.Delegates[1].Type != "b" {
-		t.Errorf("%+v", c)
-	}
-}
-
 func TestLongValueIsCutAtCharacterBoundary(t *testing.T) {
 	for n := range 4 {
 		value := strings.Repeat("x", n) + strings.Repeat("é€", 100)
@@ -164,23 +155,17 @@ func TestAtMostTenUnknownKeysAreListed(t *testing.T) {
 	for n := range keys {
 		fmt.Fprintf(&many, `"key %06d": 0, `, n)
 	}
-	for text, want := range map[string]struct {
-		first string
-		more  int
-	}{
-		`{` + many.String() + `"name": "n"}`:                                                      {"key 000000", keys - 10},
-		`{"cdi": {` + many.String() + `"name": ""}}`:                                              {"cdi.key 000000", keys - 10},
-		`{"` + strings.Repeat("a", 2<<20) + `": 1, "b": 2, "cdi": {` + many.String() + `"c": 3}}`: {"a", keys + 3 - 10},
+	for _, text := range []string{
+		`{` + many.String() + `"key 99999": 0, "name": "n"}`, `{"cdi": {` + many.String() + `"key 99999": 0, "name": ""}}`,
+		`{"` + strings.Repeat("a", 2<<20) + `": 1, "cdi": {` + many.String() + `"name": ""}}`,
 	} {
 		c := parse(t, text)
 		lines := c.Warnings()
 		size := len(strings.Join(lines, "\n"))
-		if len(c.Unknown) != 10 || len(lines) != 11 || size > 4096 || !strings.HasPrefix(c.Unknown[0].Key, want.first) || c.MoreUnknown != want.more {
-			t.Errorf("%.40s: %d keys, %d more, %d lines of %d bytes, the first %q", text, len(c.Unknown), c.MoreUnknown, len(lines), size, c.Unknown[0].Key)
+		if len(c.Unknown) != 10 || len(lines) != 11 || size > 4096 || c.MoreUnknown != keys+1-10 {
+			t.Errorf("%.40s: %d keys, %d more, %d lines of %d bytes", text, len(c.Unknown), c.MoreUnknown, len(lines), size)
 		}
-		if want := fmt.Sprintf("%d more keys of the network configuration are not known", want.more); lines[len(lines)-1] != want {
-			t.Errorf("got %q, want %q", lines[len(lines)-1], want)
-		}
+		equal(t, "the last line", lines[10], fmt.Sprintf("%d more keys of the network configuration are not known", keys+1-10))
 	}
 }
 
@@ -230,27 +215,15 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestNearestHasFewestEdits(t *testing.T) {
-	words := []string{"deviceID", "deviceInfo", "deviceInfoFile", "strict", "delegates", "name"}
-	for key, want := range map[string]string{
-		"deviceID": "deviceID", "deviceid": "deviceID", "DEVICEID": "deviceID", "devicID": "deviceID", "evidceID": "deviceID",
-		"deviceInf": "deviceInfo", "device_info": "deviceInfo", "deviceinfofil": "deviceInfoFile", "delegate": "delegates",
-		"strikt": "strict", "nam": "name", "mane": "name", "": "name",
-	} {
-		difftest.Same(t, key, config.Nearest(key, words), want)
-	}
-}
-
 // Nearest does not compare bytes after the 64th, so a key of a megabyte costs no more than one of 64 bytes.
 // Words that differ only after the 64th byte are equal, and the first wins.
-func TestNearestComparesOnlyFirst64Bytes(t *testing.T) {
-	const most = 64
-	same := strings.Repeat("x", most-1)
-	for _, test := range []struct{ first, second, want string }{
-		{same + "xa", same + "xb", same + "xa"},
-		{same + "a", same + "b", same + "b"},
+func TestNearestHasFewestEdits(t *testing.T) {
+	same := strings.Repeat("x", 63)
+	words := []string{"deviceID", "deviceInfo", "deviceInfoFile", "strict", "delegates", "name", same + "xa", same + "xb", same + "a", same + "b"}
+	for key, want := range map[string]string{
+		"DEVICEID": "deviceID", "devicID": "deviceID", "evidceID": "deviceID", "deviceInf": "deviceInfo", "device_info": "deviceInfo", "deviceinfofil": "deviceInfoFile",
+		"delegate": "delegates", "strikt": "strict", "mane": "name", "": "name", same + "xb": same + "xa", same + "b": same + "b", "x" + same + strings.Repeat("y", 1<<20): same + "xa",
 	} {
-		difftest.Same(t, test.second, config.Nearest(test.second, []string{test.first, test.second}), test.want)
+		equal(t, fmt.Sprintf("%.70s", key), config.Nearest(key, words), want)
 	}
-	difftest.Same(t, "of a long key", config.Nearest("strict"+strings.Repeat("x", 1<<20), []string{"name", "strict"}), "strict")
 }

@@ -2,11 +2,7 @@ package attachment_test
 
 import (
 	"fmt"
-	"reflect"
-	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
@@ -29,65 +25,29 @@ func parse(t testing.TB, text string) *config.Config {
 	return cfg
 }
 
+// The path from the runtime precedes the automatic one, which stays in its directory. Of CNI_ARGS the well-formed pairs stay,
+// in their order.
 func TestNewJoinsConfigurationAndParameters(t *testing.T) {
-	cfg := parse(t, `{"name": "net-a", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x.json"}}`)
-	a, err := attachment.New(cfg, attachment.Args{ContainerID: container, Netns: "/run/netns/p", IfName: "net1", CNIArgs: "A=1;B=2=3;A=4;C="}, "/infos")
-	difftest.Must(t, err)
-	want := &attachment.Attachment{
-		Network: "net-a", ContainerID: container, IfName: "net1", Netns: "/run/netns/p",
-		Args: pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, // the order and duplicates stay
-		Path: "/run/x.json",
-	}
-	difftest.Same(t, "attachment", a, want, cmpopts.IgnoreUnexported(*want))
-}
-
-func TestRuntimePathPrecedesAutomaticPath(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"name": "n"}`: "",
-		`{"name": "n", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x"}}`:                           "/run/x",
-		`{"name": "n", "deviceInfoFile": "auto"}`:                                                   "/infos/n-c1_net1",
-		`{"name": "n", "deviceInfoFile": "auto", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x"}}`: "/run/x",
-		`{"name": "n", "deviceInfoFile": "auto", "runtimeConfig": {"CNIDeviceInfoFile": ""}}`:       "/infos/n-c1_net1",
-		`{"name": "../a/b", "deviceInfoFile": "auto"}`:                                              "/infos/..-a-b-c1_net1",
+	for _, test := range []struct {
+		keys, cniArgs, path string
+		args                pod.Args
+		err                 string
+	}{
+		{`"name": "n"`, "", "", nil, ""},
+		{`"name": "n", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x"}`, "A=1;B=2=3;A=4;C=", "/run/x", pod.Args{{"A", "1"}, {"B", "2=3"}, {"A", "4"}, {"C", ""}}, ""},
+		{`"name": "n", "deviceInfoFile": "auto", "runtimeConfig": {"CNIDeviceInfoFile": "/run/x"}`, "", "/run/x", nil, ""},
+		{`"name": "n", "deviceInfoFile": "auto", "runtimeConfig": {"CNIDeviceInfoFile": ""}`, "A", "/infos/n-a-..-c_net1", nil, "CNI_ARGS: "},
+		{`"name": "../a/b", "deviceInfoFile": "auto"`, "A=1;=2;=;C=3", "/infos/..-a-b-a-..-c_net1", pod.Args{{"A", "1"}, {"C", "3"}}, "CNI_ARGS: "},
 	} {
-		a, err := attachment.New(parse(t, text), attachment.Args{ContainerID: "c1", IfName: "net1"}, "/infos")
-		if err != nil || a.Path != want {
-			t.Errorf("%s: %q, %v; want %q", text, a.Path, err, want)
+		params := attachment.Args{ContainerID: "a/../c", Netns: "/run/netns/p", IfName: "net1", CNIArgs: test.cniArgs}
+		a, err := attachment.New(parse(t, "{"+test.keys+"}"), params, "/infos")
+		if test.err == "" {
+			difftest.Must(t, err)
+		} else {
+			difftest.Says(t, err, test.err, test.cniArgs)
 		}
-	}
-}
-
-func TestAutomaticPathStaysInDirectory(t *testing.T) {
-	for _, part := range []string{"..", "/", "../..", "/etc/passwd", ".", "a/../../b"} {
-		for n := range 3 {
-			parts := []string{"n", "c", "i"}
-			parts[n] = part
-			cfg := &config.Config{Name: parts[0], AutoFile: true}
-			a, err := attachment.New(cfg, attachment.Args{ContainerID: parts[1], IfName: parts[2]}, "/infos")
-			if err != nil || !strings.HasPrefix(a.Path, "/infos/") || strings.Count(a.Path, "/") != 2 {
-				t.Errorf("%q: %q, %v", parts, a.Path, err)
-			}
-		}
-	}
-}
-
-func TestNewKeepsValidArguments(t *testing.T) {
-	for cniArgs, want := range map[string]pod.Args{
-		"A":            nil,
-		"=1":           nil,
-		";":            nil,
-		"A=1;":         {{"A", "1"}},
-		"A=1;B;C=3":    {{"A", "1"}, {"C", "3"}},
-		"A=1;;C=3":     {{"A", "1"}, {"C", "3"}},
-		"A=1;=2;=;C=3": {{"A", "1"}, {"C", "3"}},
-	} {
-		a, err := attachment.New(parse(t, `{"name": "n"}`), attachment.Args{ContainerID: "c", IfName: "i", CNIArgs: cniArgs}, "/infos")
-		if err == nil || !strings.HasPrefix(err.Error(), "CNI_ARGS: ") || !strings.Contains(err.Error(), cniArgs) {
-			t.Errorf("%q: error %v", cniArgs, err)
-		}
-		if a == nil || a.Network != "n" || a.ContainerID != "c" || a.IfName != "i" || !reflect.DeepEqual(a.Args, want) {
-			t.Errorf("%q: %+v", cniArgs, a)
-		}
+		want := &attachment.Attachment{Network: a.Network, ContainerID: "a/../c", IfName: "net1", Netns: "/run/netns/p", Args: test.args, Path: test.path}
+		difftest.Same(t, test.keys, a, want)
 	}
 }
 
