@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -187,22 +186,19 @@ func (t *tool) networks(ctx context.Context, list []cluster.Network) {
 // explain sets the problem of an attachment without a device, and reports whether its network has one.
 func explain(a *cluster.Network, name validate.NetworkName, network found) bool {
 	at, finding := name.String(), network.finding
+	ours := network.ours && !a.Waits
 	missing := strings.Contains(network.resource, "/") && !slices.Contains(a.Requests, network.resource) // without a domain nothing can request it
 	switch {
 	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
 		a.Problem = validate.Rules.Of("not-requested", "resource", network.resource, "network", at, "unless", "").String()
 	case a.Waits && network.absent: // that of a pod that has started was deleted since
 		a.Problem = cluster.Problem("no-network", "network", at)
-	case a.Waits && network.refused != "":
-		a.Problem = cluster.Problem("network", "network", at, "finding", network.refused)
-	case a.Waits:
-		return false
-	case finding != noFinding && finding != "":
+	case finding != nil && (ours || a.Waits && !finding.Warning):
 		reason := a.Problem
-		if a.Problem = cluster.Problem("network", "network", at, "finding", finding); reason != "" {
+		if a.Problem = cluster.Problem("network", "network", at, "finding", finding.String()); reason != "" && !a.Waits {
 			a.Problem += "; node " + a.Node + ": " + reason
 		}
-	case finding == noFinding && a.Problem == "" && !a.NotAsked:
+	case ours && finding == nil && a.Problem == "" && !a.NotAsked:
 		a.Problem = cluster.Problem("no-record", "node", a.Node)
 	default:
 		return false
@@ -212,18 +208,13 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 
 // found is what validate knows of a network.
 type found struct {
-	finding  string // see validated
-	refused  string // the first error in it, with or without devinfo, for which a pod waits; "" = none
-	resource string // whose device Multus passes to it; "" = none
-	absent   bool   // it does not exist
+	finding  *validate.Finding // the first error in it, else the first warning; nil = none
+	ours     bool              // it contains devinfo
+	resource string            // whose device Multus passes to it; "" = none
+	absent   bool              // it does not exist
 }
 
-// noFinding is the finding for a valid network with devinfo.
-const noFinding = "valid"
-
-// validated returns the first error that validate finds in a network, else the first warning, else
-// [noFinding]. The finding is "" if the network cannot be read or does not contain devinfo. The name comes from an
-// annotation and may be any text.
+// validated validates a network. Its name comes from an annotation and may be any text.
 func validated(ctx context.Context, api kubernetes.Interface, name validate.NetworkName) (found, error) {
 	if name.Namespace == "" || name.Name == "" || len(content.IsPathSegmentName(name.Namespace))+len(content.IsPathSegmentName(name.Name)) > 0 {
 		return found{}, nil
@@ -232,22 +223,14 @@ func validated(ctx context.Context, api kubernetes.Interface, name validate.Netw
 	if err != nil {
 		return found{}, err
 	}
+	var is found
 	docs := validate.Parse(name.Name, text)
 	validate.Checker{}.Check(docs, validate.CNIConfig)
-	is := found{resource: validate.ResourceOf(text)}
-	if len(docs) == 0 {
-		return is, nil
-	}
-	all := docs[0].Findings
-	if at := slices.IndexFunc(all, func(f validate.Finding) bool { return !f.Warning }); at >= 0 {
-		is.refused = all[at].String()
-	}
-	switch {
-	case docs[0].Skipped != "":
-	case len(all) == 0:
-		is.finding = noFinding
-	default:
-		is.finding = cmp.Or(is.refused, all[0].String())
+	for _, d := range docs {
+		is.ours, is.resource = d.Skipped == "", validate.ResourceOf(d)
+		if at := max(0, slices.IndexFunc(d.Findings, func(f validate.Finding) bool { return !f.Warning })); at < len(d.Findings) {
+			is.finding = &d.Findings[at]
+		}
 	}
 	return is, nil
 }

@@ -27,10 +27,23 @@ type Document struct {
 	Skipped  string    `json:"skipped,omitempty"` // why there was nothing to check
 	Findings []Finding `json:"findings"`
 
-	data json.RawMessage // nil = the text cannot be read
-	node *yamlnode.Node  // root of the YAML document; nil = the lines are unknown
-	path string          // path of a List's item below node: "items[3]"
+	data   json.RawMessage // nil = the text cannot be read
+	object object          // zero = it is not of Kubernetes
+	node   *yamlnode.Node  // root of the YAML document; nil = the lines are unknown
+	path   string          // path of a List's item below node: "items[3]"
 }
+
+// An object is what tells an object of Kubernetes from others.
+type object struct {
+	APIVersion, Kind string
+	Metadata         struct {
+		Namespace, Name string
+		Annotations     map[string]string
+	}
+}
+
+// ResourceOf returns the resource whose device Multus passes to a NetworkAttachmentDefinition; "" = none.
+func ResourceOf(d Document) string { return d.object.Metadata.Annotations[resourceAnnotation] }
 
 // Parse returns the documents in the text of a file, in JSON or YAML. A text that cannot be
 // read is one document with a finding.
@@ -102,28 +115,25 @@ func (d Document) items() (items []Document) {
 	}
 	_ = json.Unmarshal(d.data, &list) // anything else is no List
 	if !strings.HasSuffix(list.Kind, "List") || list.Items == nil {
-		d.Name = nameOf(d.data)
+		d.object, d.Name = identify(d.data)
 		return []Document{d}
 	}
 	for n, item := range list.Items {
 		i := d
-		i.data, i.path, i.Name = item, fmt.Sprintf("items[%d]", n), nameOf(item)
+		i.data, i.path = item, fmt.Sprintf("items[%d]", n)
 		i.Line = lineOf(d.node, i.path, d.Line)
+		i.object, i.Name = identify(item)
 		items = append(items, i)
 	}
 	return items
 }
 
-// nameOf returns kind, namespace and name of an object of Kubernetes; "" = it is none.
-func nameOf(data json.RawMessage) string {
-	var object struct {
-		Kind     string
-		Metadata struct{ Namespace, Name string }
+// identify returns the object in a document, and its kind, namespace and name; "" = there is none.
+func identify(data json.RawMessage) (o object, name string) {
+	if json.Unmarshal(data, &o) != nil || o.Kind == "" {
+		return object{}, ""
 	}
-	if json.Unmarshal(data, &object) != nil || object.Kind == "" {
-		return ""
-	}
-	return strings.TrimSpace(object.Kind + " " + strings.TrimPrefix(object.Metadata.Namespace+"/"+object.Metadata.Name, "/"))
+	return o, strings.TrimSpace(o.Kind + " " + strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/"))
 }
 
 // readJSON reports whether the text at path is JSON without repeated keys. Otherwise it adds findings. Parsers differ

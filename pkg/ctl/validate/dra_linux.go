@@ -32,15 +32,11 @@ type classes map[string]*resourceapi.DeviceClassSpec
 func classesIn(docs []Document) classes {
 	all := classes{}
 	for _, d := range docs {
-		var object struct {
-			Kind     string
-			Metadata struct{ Name string }
-		}
-		if json.Unmarshal(d.data, &object) != nil || object.Kind != deviceClass {
+		if d.object.Kind != deviceClass {
 			continue
 		}
 		var class resourceapi.DeviceClass
-		if all[object.Metadata.Name] = nil; json.Unmarshal(d.data, &class) == nil {
+		if all[d.object.Metadata.Name] = nil; json.Unmarshal(d.data, &class) == nil {
 			all[class.Name] = &class.Spec
 		}
 	}
@@ -50,17 +46,12 @@ func classesIn(docs []Document) classes {
 // parameters checks a DeviceClass, a ResourceClaim or a ResourceClaimTemplate. It reports what Prepare
 // would refuse, and what ADD would refuse of the CNI configurations.
 func (c Checker) parameters(d *Document) {
-	var object struct {
-		APIVersion string
-		Kind       json.RawMessage
-	}
-	_ = json.Unmarshal(d.data, &object) // other values have no kind
-	former := object.APIVersion == "resource.k8s.io/v1alpha3" || object.APIVersion == "resource.k8s.io/v1beta1"
-	if former && text(object.Kind) != deviceClass { // requests have other keys
-		d.Skipped = "it is of " + object.APIVersion + "; convert it to resource.k8s.io/v1"
+	former := d.object.APIVersion == "resource.k8s.io/v1alpha3" || d.object.APIVersion == "resource.k8s.io/v1beta1"
+	if former && d.object.Kind != deviceClass { // requests have other keys
+		d.Skipped = "it is of " + d.object.APIVersion + "; convert it to resource.k8s.io/v1"
 		return
 	}
-	switch text(object.Kind) {
+	switch d.object.Kind {
 	case deviceClass:
 		var class resourceapi.DeviceClass
 		if d.decode(&class) {
@@ -77,7 +68,7 @@ func (c Checker) parameters(d *Document) {
 			c.claim(d, "spec.spec.devices", &template.Spec.Spec.Devices)
 		}
 	default:
-		d.wrong("kind", object.Kind, "must be %s, %s or %s", deviceClass, claimKind, claimTemplate)
+		d.wrong("kind", nil, "must be %s, %s or %s", deviceClass, claimKind, claimTemplate)
 	}
 }
 

@@ -2,7 +2,6 @@ package validate
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -107,7 +106,7 @@ func (n *network) check() {
 	}
 	isOurs := func(p map[string]json.RawMessage) bool { return decoded(p).Type == Plugin }
 	if !n.dra && !slices.ContainsFunc(plugins, isOurs) { // in a DeviceClass or a claim other plugins are checked too
-		n.Skipped = fmt.Sprintf("it has no plugin of type %q", Plugin)
+		n.Skipped = noPlugin
 	}
 	if !isList && !isOurs(n.object) {
 		return

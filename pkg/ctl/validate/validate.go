@@ -37,6 +37,9 @@ const NoKind = "nothing in it is for validate"
 // Plugin is the type of our plugin in CNI configurations.
 const Plugin = "devinfo"
 
+// noPlugin is the reason for skipping a network.
+const noPlugin = `it has no plugin of type "` + Plugin + `"`
+
 // The objects of Kubernetes that are checked.
 const (
 	definition    = "NetworkAttachmentDefinition"

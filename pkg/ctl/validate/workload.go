@@ -52,31 +52,20 @@ func Networks(annotation, namespace string) (names []NetworkName, ok bool) {
 	return names, true
 }
 
-// ResourceOf returns the resource whose device Multus passes to a NetworkAttachmentDefinition; "" = none.
-func ResourceOf(definition []byte) string {
-	var nad struct {
-		Metadata struct{ Annotations map[string]string }
-	}
-	_ = json.Unmarshal(definition, &nad) // Check has the error
-	return nad.Metadata.Annotations[resourceAnnotation]
-}
-
 // resourcesIn returns the resource of each network among documents, whose device a container of the pod must request; "" = none,
 // or the network is made by the SR-IOV network operator, which also adds the requests.
 func resourcesIn(docs []Document) map[NetworkName]string {
 	resources := map[NetworkName]string{}
 	for _, d := range docs {
-		var object struct {
-			Kind     string
-			Metadata NetworkName
-			Spec     struct{ NetworkNamespace, ResourceName string }
+		name := NetworkName{d.object.Metadata.Namespace, d.object.Metadata.Name}
+		var operator struct {
+			Spec struct{ NetworkNamespace, ResourceName string }
 		}
-		_ = json.Unmarshal(d.data, &object) // other values have no kind
 		switch {
-		case object.Kind == definition:
-			resources[object.Metadata] = ResourceOf(d.data)
-		case makers[object.Kind] != "" && object.Spec.ResourceName != "":
-			resources[NetworkName{cmp.Or(object.Spec.NetworkNamespace, object.Metadata.Namespace), object.Metadata.Name}] = ""
+		case d.object.Kind == definition:
+			resources[name] = ResourceOf(d)
+		case makers[d.object.Kind] != "" && json.Unmarshal(d.data, &operator) == nil && operator.Spec.ResourceName != "":
+			resources[NetworkName{cmp.Or(operator.Spec.NetworkNamespace, name.Namespace), name.Name}] = ""
 		}
 	}
 	return resources
@@ -113,12 +102,7 @@ const noNetwork = "it names no network that is among the documents"
 // checkWorkload checks that a container of a pod requests the resources of the pod's networks that are among the documents.
 // It reports whether the document is a pod or a workload that names networks.
 func checkWorkload(d *Document, resources map[NetworkName]string) bool {
-	var object struct {
-		Kind     string
-		Metadata struct{ Namespace string }
-	}
-	_ = json.Unmarshal(d.data, &object) // other values have no kind
-	keys, known := templates[object.Kind]
+	keys, known := templates[d.object.Kind]
 	if !known {
 		return false
 	}
@@ -137,7 +121,7 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 		return false
 	}
 	d.Skipped = noNetwork
-	names, ok := Networks(asked, object.Metadata.Namespace)
+	names, ok := Networks(asked, d.object.Metadata.Namespace)
 	path := strings.Join(append(keys, "metadata.annotations."+networksAnnotation), ".")
 	if !ok {
 		d.Kind, d.Skipped = CNIConfig, ""
