@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -42,13 +41,9 @@ func (t *tool) report(err error) int {
 	if remote, is := errors.AsType[exec.CodeExitError](err); is {
 		return remote.Code
 	}
-	if u, is := errors.AsType[*url.Error](err); is && t.started { // the words of kubectl
-		//lint:ignore ST1005 its capital letter too
+	if u, is := errors.AsType[*url.Error](err); is && t.started {
+		//lint:ignore ST1005 the words of kubectl have a capital letter
 		err = fmt.Errorf("Unable to connect to the server: %w", u.Err)
-		if server, parseErr := url.Parse(u.URL); parseErr == nil && net.IsConnectionRefused(u) {
-			//lint:ignore ST1005 also its question mark
-			err = fmt.Errorf("The connection to the server %s was refused - did you specify the right host or port?", server.Host)
-		}
 	}
 	return clierr.Report(t.ErrOut, "kubectl devinfo", t.started, err)
 }

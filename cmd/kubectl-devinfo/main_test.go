@@ -265,16 +265,11 @@ func decoded(t *testing.T, documents string) (objects []runtime.Object) {
 func TestUnreachableServerIsReportedInKubectlsWords(t *testing.T) {
 	server := newAPIServer(t)
 	server.Close()
-	for address, want := range map[string]string{
-		server.URL:             "kubectl devinfo: The connection to the server " + strings.TrimPrefix(server.URL, "http://") + " was refused - did you specify the right host or port?\n",
-		"http://127.0.0.1:bad": "kubectl devinfo: ",
-	} {
-		for _, args := range []string{"-A", "pod web", "doctor n1", "holder eth0"} {
-			tool, stdout, stderr := server.tool(t)
-			*tool.config.APIServer = address
-			if code := tool.run(t.Context(), strings.Fields(args)...); code != clierr.Blind || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), want) {
-				t.Errorf("%s: exit code %d: %q", args, code, stderr)
-			}
+	for _, args := range []string{"-A", "pod web", "doctor n1", "holder eth0"} {
+		tool, stdout, stderr := server.tool(t)
+		code := tool.run(t.Context(), strings.Fields(args)...)
+		if code != clierr.Blind || stdout.Len() > 0 || !strings.HasPrefix(stderr.String(), "kubectl devinfo: Unable to connect to the server: dial tcp "+server.Listener.Addr().String()) {
+			t.Errorf("%s: exit code %d: %q", args, code, stderr)
 		}
 	}
 }
