@@ -187,11 +187,11 @@ func (n *Node) journaled() ([]Attachment, error) {
 	if err != nil {
 		return nil, n.journalError(err)
 	}
-	list, read, errs := []Attachment{}, make([]*Attachment, len(keys)), make([]error, len(keys))
-	each(len(keys), func(i int) { read[i], errs[i] = n.attachment(keys[i]) })
-	for i, a := range read {
-		if errs[i] != nil {
-			return nil, n.journalError(errs[i])
+	list := []Attachment{}
+	for _, key := range keys {
+		a, err := n.attachment(key)
+		if err != nil {
+			return nil, n.journalError(err)
 		}
 		if a != nil {
 			list = append(list, *a)

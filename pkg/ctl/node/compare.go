@@ -6,9 +6,7 @@ import (
 	"sync"
 
 	"devinfo-cni.io/pkg/core/check"
-	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/host/link"
 )
 
 // Comparison compares the state after ADD of one attachment with its present state.
@@ -27,13 +25,20 @@ type Comparison struct {
 // true, it adds the values that the kernel reports, even if sources contradict each other.
 func (n *Node) Judge(list []Attachment, explain bool) {
 	memo := hostdev.CacheEswitches(n.Finder.Eswitches)
-	each(len(list), func(i int) {
-		checker, finder := n.checker, *n.Finder
-		finder.Eswitches, finder.Interfaces = memo, &lastAsked{Interfaces: finder.Interfaces}
-		checker.Finder, checker.Explain = &finder, explain
-		c := n.compare(&checker, &list[i])
-		c.subject, list[i].Verdict = list[i].subject(), c
-	})
+	var all sync.WaitGroup
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range list {
+		turns <- struct{}{}
+		all.Go(func() {
+			checker, finder := n.checker, *n.Finder
+			finder.Eswitches = memo
+			checker.Finder, checker.Explain = &finder, explain
+			c := n.compare(&checker, &list[i])
+			c.subject, list[i].Verdict = list[i].subject(), c
+			<-turns
+		})
+	}
+	all.Wait()
 }
 
 // compare sets the state of an attachment, the reason, and the present name of the representor, which programs rename.
@@ -69,34 +74,4 @@ func (n *Node) compare(checker *check.Checker, a *Attachment) *Comparison {
 		a.Why = n.text(r.ReadError.Error())
 	}
 	return c
-}
-
-// lastAsked caches the interface that was read last, because Judge reads each interface twice if explain is true.
-type lastAsked struct {
-	discovery.Interfaces
-	netns, name string
-	found       link.Interface
-	err         error
-}
-
-func (l *lastAsked) Interface(netns, name string) (link.Interface, error) {
-	if l.netns != netns || l.name != name {
-		l.netns, l.name = netns, name
-		l.found, l.err = l.Interfaces.Interface(netns, name)
-	}
-	return l.found, l.err
-}
-
-// each calls f with the numbers below n, in GOMAXPROCS goroutines.
-func each(n int, f func(i int)) {
-	var all sync.WaitGroup
-	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i := range n {
-		turns <- struct{}{}
-		all.Go(func() {
-			f(i)
-			<-turns
-		})
-	}
-	all.Wait()
 }
