@@ -348,19 +348,6 @@ func TestSecretsAreNamesAndSerialNumbersOfMachine(t *testing.T) {
 	}
 }
 
-func TestFirstLineDescribesCapturedHost(t *testing.T) {
-	for comment, want := range map[string][]string{
-		"rack7: ConnectX-6, 8 VFs, Linux 6.12.1\nmissing: a\n": {"rack7", "ConnectX-6, 8 VFs", "6.12.1"},
-		"rack7: a NIC\n": {"rack7", "a NIC", ""},
-		"rack7":          {"rack7", "", ""},
-		"":               {"", "", ""},
-	} {
-		name, note, release := capture.Captured{Host: &capturefile.Host{Comment: comment}}.Described()
-		difftest.Same(t, comment, []string{name, note, release}, want)
-	}
-	difftest.Same(t, "name", capture.Name("Rack7.Example_net"), "rack7-example-net")
-}
-
 // The offer excludes the interfaces of default routes, also on a captured host.
 func TestCaptureContainsUplinks(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {

@@ -1,12 +1,9 @@
 package crosscheck_test
 
 import (
-	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
@@ -25,52 +21,6 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
-
-// even finds the representor eth<number> of each function with an even number.
-type even struct{}
-
-func (even) Switchdev(string) (bool, error) { return true, nil }
-
-func (even) Representor(_ string, _ link.Flavour, number int) (name, source string, err error) {
-	if number%2 != 0 {
-		return "", "", nil
-	}
-	return fmt.Sprint("eth", number), "even", nil
-}
-
-func TestComparisonsAreListedOnce(t *testing.T) {
-	none := errors.New("representor not found")
-	w := &crosscheck.Reference{Eswitches: even{}, Ask: func(_ string, flavour link.Flavour, number int) (string, error) {
-		if theirs, ok := map[int]string{0: "eth0", 1: "eth0", 4: "eth5"}[number]; ok && flavour == link.VF {
-			return theirs, nil
-		}
-		return "", none
-	}}
-	for _, n := range []int{0, 1, 2, 3, 4, 0} {
-		if on, err := w.Switchdev("0000:03:00.0"); !on || err != nil {
-			t.Error(on, err)
-		}
-		name, source, err := w.Representor("0000:03:00.0", link.VF, n)
-		if want, wantSource, _ := (even{}).Representor("", link.VF, n); name != want || source != wantSource || err != nil {
-			t.Errorf("VF %d: %q, %q, %v", n, name, source, err)
-		}
-	}
-	w.Representor("0000:03:00.0", link.SF, 0)
-	want := []crosscheck.Comparison{
-		{Function: "VF 0 of 0000:03:00.0", Ours: "eth0", Theirs: "eth0"},
-		{Function: "VF 1 of 0000:03:00.0", Theirs: "eth0"},
-		{Function: "VF 2 of 0000:03:00.0", Ours: "eth2", Err: none},
-		{Function: "VF 4 of 0000:03:00.0", Ours: "eth4", Theirs: "eth5"},
-		{Function: "SF 0 of 0000:03:00.0", Ours: "eth0", Err: none},
-	}
-	got := w.Comparisons
-	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("got %+v, want %+v", got, want)
-	}
-	for n, text := range []string{"sriovnet agrees", "sriovnet finds eth0", "sriovnet finds nothing: representor not found", "sriovnet finds eth5"} {
-		difftest.Equal(t, got[n].String(), text)
-	}
-}
 
 // The test compares the representors of 100 VF and SF numbers on every PCI device of the captured hosts, with and
 // without devlink.

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/filesystem"
 	"github.com/k8snetworkplumbingwg/sriovnet/pkg/utils/netlinkops"
@@ -32,7 +29,7 @@ func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (stri
 		filesystem.Fs = files
 		netlinkops.SetNetlinkOps(ops)
 	}()
-	filesystem.Fs = sysFiles{e.Sys}
+	filesystem.Fs = sysFiles{sys: e.Sys}
 	netlinkops.SetNetlinkOps(portOps{ops, e.Ports})
 	return crosscheck.Sriovnet(pf, flavour, number)
 }
@@ -55,8 +52,11 @@ func (o portOps) DevLinkGetDevicePortList(_, device string) (list []*netlink.Dev
 	return list, err
 }
 
-// sysFiles is the tree below /sys as sriovnet's file system. It is read-only.
-type sysFiles struct{ sys fs.FS }
+// sysFiles is the tree below /sys as sriovnet's file system. A call that would write panics.
+type sysFiles struct {
+	filesystem.Filesystem
+	sys fs.FS
+}
 
 // in returns the name of a file below the tree. fs.FS refuses paths outside /sys.
 func (sysFiles) in(name string) string { return strings.TrimPrefix(name, "/sys/") }
@@ -64,31 +64,11 @@ func (sysFiles) in(name string) string { return strings.TrimPrefix(name, "/sys/"
 func (f sysFiles) Stat(name string) (os.FileInfo, error) { return fs.Stat(f.sys, f.in(name)) }
 func (f sysFiles) Readlink(name string) (string, error)  { return fs.ReadLink(f.sys, f.in(name)) }
 func (f sysFiles) ReadFile(name string) ([]byte, error)  { return fs.ReadFile(f.sys, f.in(name)) }
-func (f sysFiles) ReadDir(name string) ([]os.FileInfo, error) {
+func (f sysFiles) ReadDir(name string) (infos []os.FileInfo, err error) {
 	entries, err := fs.ReadDir(f.sys, f.in(name))
-	infos := make([]os.FileInfo, len(entries))
-	for i, e := range entries {
-		infos[i] = entryInfo{e}
+	for _, e := range entries {
+		info, infoErr := e.Info()
+		infos, err = append(infos, info), errors.Join(err, infoErr)
 	}
 	return infos, err
 }
-
-func (sysFiles) Create(string) (filesystem.File, error)           { return nil, syscall.EROFS }
-func (sysFiles) Rename(string, string) error                      { return syscall.EROFS }
-func (sysFiles) MkdirAll(string, os.FileMode) error               { return syscall.EROFS }
-func (sysFiles) Chtimes(string, time.Time, time.Time) error       { return syscall.EROFS }
-func (sysFiles) RemoveAll(string) error                           { return syscall.EROFS }
-func (sysFiles) Remove(string) error                              { return syscall.EROFS }
-func (sysFiles) Symlink(string, string) error                     { return syscall.EROFS }
-func (sysFiles) WriteFile(string, []byte, os.FileMode) error      { return syscall.EROFS }
-func (sysFiles) TempDir(string, string) (string, error)           { return "", syscall.EROFS }
-func (sysFiles) TempFile(string, string) (filesystem.File, error) { return nil, syscall.EROFS }
-func (sysFiles) Walk(string, filepath.WalkFunc) error             { return errors.ErrUnsupported }
-
-// entryInfo is a FileInfo made without stat(2), because sriovnet uses only the names of up to a thousand entries.
-type entryInfo struct{ fs.DirEntry }
-
-func (i entryInfo) Mode() fs.FileMode { return i.Type() }
-func (entryInfo) Size() int64         { return 0 }
-func (entryInfo) ModTime() time.Time  { return time.Time{} }
-func (entryInfo) Sys() any            { return nil }
