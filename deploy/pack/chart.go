@@ -21,17 +21,14 @@ func (r *release) chart(dir string) (string, error) {
 	for n, f := range files {
 		switch f.name {
 		case "Chart.yaml":
-			err = set(&files[n], "version: ", version)
-			if err == nil {
-				err = set(&files[n], "appVersion: ", r.version)
-			}
-			if err == nil && r.source != "" {
-				err = errors.Join(set(&files[n], "home: ", fmt.Sprintf("%q", r.source)), set(&files[n], "sources: ", fmt.Sprintf("[%q]", r.source)))
+			err = errors.Join(set(&files[n], "version: ", version), set(&files[n], "appVersion: ", r.version))
+			if r.source != "" {
+				err = errors.Join(err, set(&files[n], "home: ", fmt.Sprintf("%q", r.source)), set(&files[n], "sources: ", fmt.Sprintf("[%q]", r.source)))
 			}
 		case "values.yaml":
 			err = set(&files[n], "  tag: ", fmt.Sprintf("%q", r.tag))
-			if err == nil && r.prefix != noRegistry {
-				err = set(&files[n], "  registry: ", fmt.Sprintf("%q", r.prefix))
+			if r.prefix != noRegistry {
+				err = errors.Join(err, set(&files[n], "  registry: ", fmt.Sprintf("%q", r.prefix)))
 			}
 		}
 		if err != nil {

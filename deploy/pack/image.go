@@ -43,27 +43,32 @@ func recipes() []recipe {
 // images writes <name><suffix>.oci.tar for each recipe, and returns the names.
 func (r *release) images(programs []program, suffix string) (made []string, err error) {
 	for _, recipe := range recipes() {
-		index, err := r.index(recipe, programs)
-		if err != nil {
+		name := recipe.name + suffix + ".oci.tar"
+		if err := r.make(recipe, programs, filepath.Join(r.out, name)); err != nil {
 			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
 		}
-		name, reference := recipe.name+suffix+".oci.tar", path.Join(r.prefix, recipe.name)+":"+r.tag
-		if err := r.writeImage(index, reference, filepath.Join(r.out, name)); err != nil {
-			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
-		}
-		if r.push {
-			if err := r.pushed(index, recipe, programs, reference); err != nil {
-				return nil, fmt.Errorf("image %s: %w", recipe.name, err)
-			}
-		}
-		digest, err := index.Digest()
-		if err != nil {
-			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
-		}
-		fmt.Printf("%s@%s\t%s\n", reference, digest, filepath.Join(r.out, name))
 		made = append(made, name)
 	}
 	return made, nil
+}
+
+func (r *release) make(recipe recipe, programs []program, to string) error {
+	reference := path.Join(r.prefix, recipe.name) + ":" + r.tag
+	index, err := r.index(recipe, programs)
+	if err != nil {
+		return err
+	}
+	if err := r.writeImage(index, reference, to); err != nil {
+		return err
+	}
+	if r.push {
+		if err := r.pushed(index, recipe, programs, reference); err != nil {
+			return err
+		}
+	}
+	digest, err := index.Digest()
+	fmt.Printf("%s@%s\t%s\n", reference, digest, to)
+	return err
 }
 
 // index builds an index with one image for each architecture.

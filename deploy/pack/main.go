@@ -117,21 +117,19 @@ func (r *release) all(programs []program, files []string) error {
 	if err != nil {
 		return err
 	}
-	made = append(made, manifests...)
 	plugins, err := r.kubectl(files)
 	if err != nil {
 		return err
 	}
-	made = append(append(made, chart), plugins...)
-	document := "devinfo-" + r.version + ".spdx.json"
-	text, err := r.sbom("devinfo-"+r.version, programs)
+	name := "devinfo-" + r.version
+	text, err := r.sbom(name, programs)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(r.out, document), text, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.out, name+".spdx.json"), text, 0o644); err != nil {
 		return err
 	}
-	made = append(made, document)
+	made = slices.Concat(made, []string{chart, name + ".spdx.json"}, manifests, plugins)
 	slices.Sort(made)
 	return r.checksums(made)
 }

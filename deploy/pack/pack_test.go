@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -196,43 +195,4 @@ func dynamic(program string) string {
 		}
 	}
 	return string(content)
-}
-
-const largestImage = 40_000_000 // bytes of devinfo-agent's image, unpacked
-
-// The build has the Makefile's flags, except for the garbage collector.
-func TestAgentImageIsSmall(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: it builds programs")
-	}
-	recipe := recipes()[1]
-	bin := filepath.Join(t.TempDir(), "linux_"+runtime.GOARCH)
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-ldflags", "-s -w", "-o", bin + "/"}
-	for _, name := range recipe.programs {
-		args = append(args, "./cmd/"+name)
-	}
-	cmd := exec.Command("go", args...)
-	cmd.Dir = "../.."
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	programs, err := readPrograms(filepath.Dir(bin))
-	must(t, err)
-	image, err := (&release{version: "v1.2.3"}).image(recipe, runtime.GOARCH, programs)
-	must(t, err)
-	layers, err := image.Layers()
-	must(t, err)
-	files, err := layers[0].Uncompressed()
-	must(t, err)
-	defer files.Close()
-	var all int64
-	list, _ := untar(t, files)
-	for _, h := range list {
-		t.Log(h.Name, h.Size)
-		all += h.Size
-	}
-	if all > largestImage {
-		t.Errorf("the image of %s has %d bytes, %d too many", recipe.name, all, all-largestImage)
-	}
 }
