@@ -28,7 +28,7 @@ var roofs = map[string][]string{
 	"pkg/ctl":   {"devinfo", "pkg/host", "pkg/core"},
 	"plugins":   {"devinfo", "pkg/host", "pkg/core"},
 	"cmd":       {"devinfo", "pkg/host", "pkg/core", "pkg/agent", "pkg/dra", "pkg/ctl", "plugins"},
-	"deploy":    {"devinfo", "pkg/dra"},
+	"deploy":    {"devinfo"},
 	"test":      {"devinfo", "pkg/host", "pkg/core", "pkg/agent", "pkg/dra", "pkg/ctl", "plugins", "cmd"},
 }
 

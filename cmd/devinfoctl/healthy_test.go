@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func TestDoctorFindsNothingOnHealthyHosts(t *testing.T) {
 	}
 }
 
-// Neither do the examples and manifests have mistakes, each example with its network or class, and its pod.
+// Neither do the examples and manifests have mistakes, each example with its network or class, and the pod that uses it.
 func TestValidateFindsNothingInExamples(t *testing.T) {
 	examples, err := filepath.Glob("../../deploy/examples/*.yaml")
 	if err != nil || len(examples) < 11 {
@@ -50,7 +51,9 @@ func TestValidateFindsNothingInExamples(t *testing.T) {
 	}
 	for _, path := range append(examples, "../../deploy") {
 		args := []string{"validate", "--strict", "--cni-path", filepath.Join(t.TempDir(), "none"), "--allow-claim-config", "macvlan,host-local", path}
-		if o := ctl(args...); o.exit != 0 || !strings.Contains(o.stdout, ": valid\n") {
+		o := ctl(args...)
+		idle := regexp.MustCompile(`NetworkAttachmentDefinition .*: not checked|names no network|is missing`).MatchString(o.stdout)
+		if o.exit != 0 || idle && strings.HasSuffix(path, ".yaml") || !strings.Contains(o.stdout, ": valid\n") {
 			t.Errorf("%s: %s", path, o.seen())
 		}
 	}
