@@ -9,17 +9,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/core/httpstatus/httpstatustest"
 	"devinfo-cni.io/pkg/core/state"
@@ -102,6 +99,10 @@ func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 		"--kubeconfig: stat":                                                func(o *options) { o.kubeconfig = "/nonexistent" },
 		"give --kubeconfig":                                                 func(o *options) { o.kubeconfig = "" },
 		"/proc/self/fdinfo":                                                 func(o *options) { o.pluginsDir = "/proc/self/fdinfo" },
+		`devices[1].sharing: the key is missing; write "shared" or "exclusive"`: func(o *options) { // otherwise an update would go on to other nodes
+			o.devices = o.nodeConfig + ".devices"
+			difftest.Write(t, o.devices, "devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n", 0o600)
+		},
 	} {
 		o := alone(t)
 		spoil(o)
@@ -132,78 +133,6 @@ func TestDriverDoesNotStartWithoutHostMounts(t *testing.T) {
 			}
 		}
 	})
-}
-
-// The test binary also runs as the driver.
-func TestMain(m *testing.M) {
-	if os.Getenv(asDriver) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
-
-const asDriver = "CNI_DRA_DRIVER_TEST"
-
-// process returns the driver as a process that is not started.
-func process(ctx context.Context, o *options, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, os.Args[0], append(args, "--node-name="+o.nodeName, "--kubeconfig="+o.kubeconfig, "--kubelet-plugins-dir="+o.pluginsDir,
-		"--kubelet-registrar-dir="+o.registrarDir, "--node-config="+o.nodeConfig, "--cdi-dir="+o.cdiDir, "--cni-bin-dir="+o.cniBinDir,
-		"--nri-socket="+o.nriSocket, "--enable-device-metadata", "--metrics-address="+o.metricsAddress, "--gate-binary="+o.gate)...)
-	cmd.Env = append(os.Environ(), asDriver+"=1")
-	return cmd
-}
-
-// A driver that continued with invalid rules would let the update of the other nodes continue.
-func TestDriverEndsWithRulesThatItRefuses(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "devices.yaml")
-	difftest.Must(t, os.WriteFile(file, []byte("devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n- {ifNames: [eth3], sharing: shared, nodes: {}}\n"), 0o600))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // limit for a driver that does not end
-	defer cancel()
-	out, err := process(ctx, alone(t), "--devices="+file).CombinedOutput()
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("it ended with %v, want exit code 1", err)
-	}
-	difftest.Contains(t, string(out), "cni-dra-driver: --devices: "+file+": ",
-		`devices[1].sharing: the key is missing; write "shared" or "exclusive"`, "devices[2].nodes: the selector selects all nodes; remove it")
-}
-
-// launched starts the driver as a process, and returns when the kubelet can register it.
-func launched(t *testing.T, o *options) *exec.Cmd {
-	t.Helper()
-	cmd := process(t.Context(), o)
-	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	difftest.Must(t, cmd.Start())
-	conn := dratest.Dial(t, filepath.Join(o.registrarDir, driver+"-reg.sock"))
-	difftest.Eventually(t, "the kubelet can register it", func() bool {
-		conn.ResetConnectBackoff()
-		_, err := registerapi.NewRegistrationClient(conn).GetInfo(t.Context(), &registerapi.InfoRequest{})
-		return err == nil
-	})
-	return cmd
-}
-
-// The kubelet deletes a driver's ResourceSlices 30 s after the driver has ended. The test measures the driver's part
-// of that time in an update: to end, to start, and to be ready for registration. Other load delays some updates.
-func TestDriverRestartsQuickly(t *testing.T) {
-	o := alone(t)
-	running := launched(t, o)
-	difftest.Eventually(t, "one update takes less than 15 s", func() bool {
-		began := time.Now()
-		terminate(t, running)
-		ended := time.Since(began)
-		running = launched(t, o)
-		gap := time.Since(began)
-		t.Logf("an agent with nothing to do ends after %v, and the next one is there after %v", ended, gap)
-		return ended < 5*time.Second && gap < 15*time.Second
-	})
-	terminate(t, running)
-}
-
-func terminate(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	difftest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
-	difftest.Must(t, cmd.Wait())
 }
 
 // slicesServer is an API server with one ResourceSlice of the node. gone reports whether it was deleted.
