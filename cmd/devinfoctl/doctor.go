@@ -86,12 +86,12 @@ func (t *tool) diagnose(findings []doctor.Finding, problems bool) error {
 	if problems {
 		findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool { return f.Level == finding.OK || f.Level == finding.Info })
 	}
-	colours, to := map[finding.Level]string{}, t.stdout
-	if commandline.IsTerminal(t.raw) && os.Getenv("NO_COLOR") == "" {
+	colours := map[finding.Level]string{}
+	if t.output == "table" && commandline.IsTerminal(t.raw) && os.Getenv("NO_COLOR") == "" {
 		colours = map[finding.Level]string{finding.Error: "\x1b[31m", finding.Warning: "\x1b[33m"} // SGR (ECMA-48)
-		to = t.raw
+		t.stdout = t.raw                                                                           // all texts below are printable
 	}
-	err := t.printTo(to, map[string]any{"answers": findings}, func(w io.Writer) {
+	err := t.print(map[string]any{"answers": findings}, func(w io.Writer) {
 		for _, f := range findings {
 			level := fmt.Sprintf("%-7s", f.Level)
 			if colour := colours[f.Level]; colour != "" {
@@ -134,8 +134,11 @@ func (h *host) evidence(live *doctor.Live) (*doctor.Evidence, error) {
 	return doctor.EvidenceOf(h.Node, devices, live)
 }
 
-// capturedLive returns the live facts of a capture; nil = it has none.
+// capturedLive returns the live facts of a capture; nil = it has none, or there is no capture.
 func (h *host) capturedLive() (*doctor.Live, error) {
+	if h.file == nil {
+		return nil, nil
+	}
 	data := h.file.File("node/live.json")
 	if data == nil {
 		return nil, nil

@@ -143,18 +143,6 @@ removed 1 attachment and 0 leftover files
 	})
 }
 
-// The CDI spec at the path in the entry belongs to another program.
-func TestGCKeepsCDISpecOfOtherProgram(t *testing.T) {
-	n := newNode(t)
-	spec := journal.CDI{Dir: n.CDIDir, File: "vendor.json", Device: "devinfo-cni.io/attachment=gone:net1"}
-	n.must(store.Open(n.CDIDir).Write(spec.File, []byte("{}")))
-	n.put(journal.Entry{Key: container("gone"), Netns: n.noNetns(), Complete: true, CDI: spec})
-	difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 1 attachment", "CDI spec not written by devinfo")
-	if specs, err := store.Open(n.CDIDir).Names(); err != nil || len(specs) != 1 {
-		t.Errorf("the CDI specs: %q, %v", specs, err)
-	}
-}
-
 // gc --claim is the remedy of error 104 and of doctor. It refuses while cni-dra-driver has a record of the
 // claim, and where the records are not visible.
 func TestGCClaimEndsLeases(t *testing.T) {

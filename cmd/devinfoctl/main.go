@@ -204,17 +204,12 @@ func (t *tool) settings() (config.Node, error) {
 
 // print prints value in the format of -o: with table, or as JSON or YAML.
 func (t *tool) print(value any, table func(w io.Writer)) error {
-	return t.printTo(t.stdout, value, table)
-}
-
-// printTo is print for a table that may have colours, which the terminal obeys: all its texts must be printable.
-func (t *tool) printTo(to io.Writer, value any, table func(w io.Writer)) error {
-	if t.output == "json" || t.output == "yaml" {
+	if t.output != "table" {
 		return output.Encode(t.stdout, t.output, value)
 	}
 	var b bytes.Buffer
 	table(&b)
-	_, err := to.Write(b.Bytes())
+	_, err := t.stdout.Write(b.Bytes())
 	return err
 }
 

@@ -119,11 +119,10 @@ func (t *tool) offer(h *host) (*state.Offer, error) {
 
 // driverAway is [node.Node.DriverAway]. For a capture it returns the value at the time of the capture.
 func (h *host) driverAway() bool {
-	if h.file == nil {
-		return h.DriverAway()
+	if l, _ := h.capturedLive(); l != nil {
+		return l.DriverAway
 	}
-	l, err := h.capturedLive()
-	return err == nil && l != nil && l.DriverAway
+	return h.DriverAway()
 }
 
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to
