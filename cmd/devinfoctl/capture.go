@@ -79,7 +79,7 @@ func (t *tool) capture(ctx context.Context, source capture.Source, paths doctor.
 	}
 	var missing []string
 	if live != nil {
-		source.Live = live
+		source.Facts = map[string]any{"live": live}
 		for _, note := range live.Notes {
 			missing = append(missing, note.Text)
 		}

@@ -16,7 +16,7 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// trial is the part of a report that is not in every capture. capture.Source.Trial takes it.
+// trial is the part of a report that is not in every capture. capture.Source.Facts takes it.
 type trial struct {
 	Date      string
 	Kernel    string
@@ -54,7 +54,7 @@ func (n *node) report(path string, targets []*target, results []result) error {
 		Name: "host", Title: "devinfo-try on " + strings.Join(products, ", ") + ", Linux " + release,
 		Sys: n.sys.Files(), Parts: capture.KernelParts, Scrub: true, Secrets: capture.Secrets("/sys"),
 		State: capture.State{BootID: n.bootID, Time: time.Now().UTC(), Settings: n.config, Build: build.Read()},
-		Live:  &doctor.Live{VFs: vfs}, Trial: t,
+		Facts: map[string]any{"live": &doctor.Live{VFs: vfs}, "trial": t},
 	}
 	text, _, err := capture.Take(source)
 	if err != nil {

@@ -37,8 +37,7 @@ type Source struct {
 	Sys   fs.FS  // the tree below /sys
 	Root  string // root directory of the host; "" = /
 	State State
-	Live  any // node/live.json, which devinfoctl doctor reads; nil = none
-	Trial any // node/trial.json, results of checks that somebody ran on the host; nil = none
+	Facts map[string]any // node/NAME.json by NAME, such as live, which devinfoctl doctor reads
 
 	// Parts returns the content of the files below netlink/ by name, such as "ip-link.json". They include the
 	// interfaces of the network namespaces at the given paths.
@@ -76,11 +75,8 @@ func Take(h Source) (text []byte, notes []string, err error) {
 		a.add("netlink/"+name, parts[name])
 	}
 	err = a.addJSON(itself, h.State)
-	if h.Live != nil {
-		err = cmp.Or(err, a.addJSON("node/live.json", h.Live))
-	}
-	if h.Trial != nil {
-		err = cmp.Or(err, a.addJSON("node/trial.json", h.Trial))
+	for _, name := range slices.Sorted(maps.Keys(h.Facts)) {
+		err = cmp.Or(err, a.addJSON("node/"+name+".json", h.Facts[name]))
 	}
 	if err != nil {
 		return nil, nil, err
