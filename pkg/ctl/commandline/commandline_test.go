@@ -27,7 +27,6 @@ func TestPermissionErrorHasHint(t *testing.T) {
 	}{
 		"agent: --run-dir: mkdir /x: permission denied\n  run as root, or " + daemonSet:                                                                                {mkdir(syscall.EACCES), 1000, 1},
 		"agent: --run-dir: mkdir /x: operation not permitted\n  a user namespace, a missing capability, SELinux or AppArmor may deny that to user 0: run " + daemonSet: {mkdir(syscall.EPERM), 0, 1},
-		"agent: --run-dir: mkdir /x: read-only file system\n":                                                                                                          {mkdir(syscall.EROFS), 1000, 1},
 		"agent: permission denied\n  load the module\n":                                                                                                                {clierr.For(fs.ErrPermission, "load the module"), 1000, 1},
 		"agent: --x\n  see agent --help\n":                                                                                                                             {clierr.Misuse("see agent --help", "--x"), 1000, clierr.Usage},
 		"":                                                                                                                                                             {nil, 1000, 0},

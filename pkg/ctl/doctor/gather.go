@@ -100,27 +100,26 @@ func (l *Live) GatherDevices(ctx context.Context, p Paths, gone func(netns strin
 // ask runs plugins with VERSION, all in parallel, so that a plugin that hangs does not use up the time of the
 // next ones.
 func (l *Live) ask(ctx context.Context, types []string) {
-	var found []string
-	for _, kind := range types {
-		if path, err := invoke.FindInPath(kind, l.PluginDirs); err == nil && !slices.Contains(found, path) {
-			found = append(found, path)
-		}
-	}
-	plugins := make([]Plugin, len(found))
 	var all sync.WaitGroup
-	for n, path := range found {
+	var one sync.Mutex
+	for _, kind := range slices.Compact(slices.Sorted(slices.Values(types))) {
+		path, err := invoke.FindInPath(kind, l.PluginDirs)
+		if err != nil {
+			continue
+		}
 		all.Go(func() {
+			p := Plugin{Path: path}
 			if e, err := install.Examine(ctx, path); err != nil {
-				plugins[n] = Plugin{Path: path, Problem: err.Error()}
+				p.Problem = err.Error()
 			} else {
-				plugins[n] = Plugin{path, e.CNIVersions, e.Problem, e.Build}
+				p = Plugin{path, e.CNIVersions, e.Problem, e.Build}
 			}
+			one.Lock()
+			defer one.Unlock()
+			l.Plugins[kind] = p
 		})
 	}
 	all.Wait()
-	for n, path := range found {
-		l.Plugins[filepath.Base(path)] = plugins[n]
-	}
 }
 
 func exists(path string) bool {
