@@ -1,17 +1,12 @@
 package peers_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"unicode"
 
@@ -23,6 +18,8 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // FuzzReaders checks that Multus and KubeVirt, which use these types, read the same device as devinfo: from any text
@@ -68,9 +65,7 @@ func sameToAll(t *testing.T, info *devinfo.Info, text []byte) {
 	if theirs.Memif != nil && theirs.Memif.Mode == nadv1.MemitDeviceModePunt {
 		theirs.Memif.Mode = "inject-punt" // Parse sets this default
 	}
-	if ours := lookalike(info); !reflect.DeepEqual(theirs, ours) {
-		t.Errorf("%s:\nthey read %+v\nwe read   %+v", text, theirs, ours)
-	}
+	difftest.Same(t, string(text), theirs, lookalike(info))
 }
 
 // lookalike converts device information to their types.
@@ -93,59 +88,19 @@ func lookalike(info *devinfo.Info) nadv1.DeviceInfo {
 
 // A test of pkg/dra/devices compares cni-dra-driver's file with testdata. The paths are constants in Multus' library.
 func TestMultusCopiesFileOfDriver(t *testing.T) {
-	if !withOwnRun(t) {
-		return
-	}
-	const resource, id = "example.com/vf", "0000:03:00.5"
-	network := filepath.Join(devinfo.CNIDir, "net-abc_net1")
-	if err := nadutils.CopyDeviceInfoForCNIFromDP(network, resource, id); err == nil {
-		t.Error("copied a file that does not exist")
-	}
-	written, err := os.ReadFile("testdata/device-of-claim.json")
-	must(t, err)
-	info, err := devinfo.Parse(written)
-	must(t, err)
-	must(t, devinfo.WriteFile(filepath.Join(devinfo.DevicePluginDir, devinfo.DevicePluginFile(resource, id)), info))
-	must(t, nadutils.CopyDeviceInfoForCNIFromDP(network, resource, id))
-	got, err := nadutils.LoadDeviceInfoFromCNI(network)
-	if want := lookalike(info); err != nil || !reflect.DeepEqual(*got, want) {
-		t.Errorf("read %+v (%v), want %+v", got, err, want)
-	}
-}
-
-// withOwnRun runs the calling test again with an empty /var/run. It reports whether this is that run.
-func withOwnRun(t *testing.T) bool {
-	t.Helper()
-	const key = "PEERS_TEST_OWN_RUN"
-	if os.Getenv(key) != "" {
-		must(t, syscall.Mount("tmpfs", "/var/run", "tmpfs", 0, ""))
-		return true
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), key+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
-	}
-	out, err := cmd.CombinedOutput()
-	if err != nil && !errors.As(err, new(*exec.ExitError)) {
-		if os.Getenv("DEVINFO_NETNS") == "must" {
-			t.Fatalf("no user namespaces here: %v", err)
+	linktest.Run(t, func(t *testing.T) {
+		const resource, id = "example.com/vf", "0000:03:00.5"
+		network := filepath.Join(devinfo.CNIDir, "net-abc_net1")
+		if err := nadutils.CopyDeviceInfoForCNIFromDP(network, resource, id); err == nil {
+			t.Error("copied a file that does not exist")
 		}
-		t.Skipf("no user namespaces here: %v", err)
-	}
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+		info, err := devinfo.Parse([]byte(difftest.Read(t, "testdata/device-of-claim.json")))
+		must(t, err, devinfo.WriteFile(filepath.Join(devinfo.DevicePluginDir, devinfo.DevicePluginFile(resource, id)), info))
+		must(t, nadutils.CopyDeviceInfoForCNIFromDP(network, resource, id))
+		got, err := nadutils.LoadDeviceInfoFromCNI(network)
+		must(t, err)
+		difftest.Equal(t, *got, lookalike(info))
+	})
 }
 
 // Multus does not export the function that returns the path of a device plugin's file. The error for a missing file
@@ -159,9 +114,7 @@ func TestMultusUsesPathsOfOurLibrary(t *testing.T) {
 			t.Errorf("Multus reads %q (%v), ours is %s", theirs.Path, err, ours)
 		}
 	}
-	if theirs, ours := nadutils.GetCNIDeviceInfoPath("net1"), filepath.Join(devinfo.CNIDir, "net1"); theirs != ours {
-		t.Errorf("Multus has %s for a network, ours is %s", theirs, ours)
-	}
+	difftest.Equal(t, nadutils.GetCNIDeviceInfoPath("net1"), filepath.Join(devinfo.CNIDir, "net1"))
 }
 
 func TestWeReadFilesOfMultus(t *testing.T) {
@@ -171,11 +124,12 @@ func TestWeReadFilesOfMultus(t *testing.T) {
 	must(t, os.MkdirAll(dir, 0o755))
 	must(t, nadutils.SaveDeviceInfoForCNI(path, &theirs))
 	got, err := devinfo.ReadFile(path)
+	must(t, err)
 	want := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.0.0", PCI: &devinfo.PCI{Address: "0000:03:00.2"}}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("read %+v (%v), want %+v", got, err, want)
-	}
+	difftest.Equal(t, string(got.Encode()), string(want.Encode()))
 }
+
+var must = difftest.Must
 
 // The stories contain results and the files that belong to them.
 func TestMultusBuildsNetworkStatusFromOurResults(t *testing.T) {
@@ -229,7 +183,5 @@ func asTheResult(t *testing.T, story string, result types.Result, statuses []*na
 			t.Errorf("%s: %s has the device %+v", story, s.Interface, s.DeviceInfo)
 		}
 	}
-	if !slices.Equal(names, inPod) {
-		t.Errorf("%s: network-status has %q, the result %q", story, names, inPod)
-	}
+	difftest.Same(t, story+": network-status", names, inPod)
 }
