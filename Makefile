@@ -36,6 +36,8 @@ GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/core/build.version=$(
 # lint runs vet, so the tests need not: vet takes as long as compiling.
 # Tests often wait for processes, so one package more than processors runs at a time.
 GO_TEST := go test -count=1 -timeout 60m -vet=off -json -p $(shell expr $$(nproc) + 1)
+# Prints the packages, the output of failed tests, and the skipped tests with their reasons.
+REPORT := go tool -modfile=$(CURDIR)/test/lint/go.mod gotestsum --raw-command --format pkgname --format-hide-empty-pkg -- cat
 
 include deploy/pack/release.mk test/test.mk test/apiserver/apiserver.mk test/vm/vm.mk
 
@@ -57,10 +59,10 @@ test-short: ## run the tests that need no programs, namespaces or root
 	go test -short $(PACKAGES)
 
 test: build deps-peers ## run the tests; DEVINFO_NETNS=must: fail without namespaces
-	@$(GO_TEST) $(PACKAGES) | go run ./test/report
+	@$(GO_TEST) $(PACKAGES) | $(REPORT)
 
 test-projects: build ## test with KubeVirt, Helm, Prometheus, a registry
-	@for module in $(PROJECTS); do (cd $$module; $(GO_TEST) ./... || true); done | go run ./test/report
+	@(for module in $(PROJECTS); do (cd $$module && $(GO_TEST) ./...) || failed=1; done; exit $${failed:-0}) | $(REPORT)
 
 test-crash: crash-$(CRASH) ## kill at every system call; CRASH=sample, faults, load, attacker, soak, fuzz
 

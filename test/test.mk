@@ -15,14 +15,14 @@ deps-peers: ## build cnitool and the reference plugins into bin/, for demo, test
 
 # make test-crash CRASH=all, of which CRASH=sample takes some; SEED repeats a run
 crash-all crash-sample: deps-peers
-	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -timeout 6h ./test/crash/... | go run ./test/report
+	@DEVINFO_CRASH=$(CRASH) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -timeout 6h ./test/crash/... | $(REPORT)
 ifeq ($(CRASH),all)
-	@DEVINFO_CRASH=all $(GO_TEST) -timeout 6h -run '^TestNextStartCleansUpAfterKillAtAnyStep$$' ./pkg/dra | go run ./test/report
+	@DEVINFO_CRASH=all $(GO_TEST) -timeout 6h -run '^TestNextStartCleansUpAfterKillAtAnyStep$$' ./pkg/dra | $(REPORT)
 endif
 
 # ATTACHMENTS on one node by WORKERS, with random kills and GCs
 crash-load: deps-peers
-	@DEVINFO_CRASH_ATTACHMENTS=$(ATTACHMENTS) DEVINFO_CRASH_WORKERS=$(WORKERS) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -run '^TestLoadLosesNoState$$' ./test/crash | go run ./test/report
+	@DEVINFO_CRASH_ATTACHMENTS=$(ATTACHMENTS) DEVINFO_CRASH_WORKERS=$(WORKERS) DEVINFO_CRASH_SEED=$(SEED) $(GO_TEST) -run '^TestLoadLosesNoState$$' ./test/crash | $(REPORT)
 
 # 10,000 rounds against an attacker who swaps links, FIFOs and directories while the plugin runs
 crash-attacker: deps-peers
@@ -38,7 +38,7 @@ crash-fuzz:
 
 # every error at every read of each program
 crash-faults:
-	@DEVINFO_FAULTS=all $(GO_TEST) -timeout 6h ./test/faults | go run ./test/report
+	@DEVINFO_FAULTS=all $(GO_TEST) -timeout 6h ./test/faults | $(REPORT)
 
 # FORMER=file compares with an older build too
 bench-plugin: build deps-peers
@@ -57,7 +57,7 @@ bench-pods: build
 e2e-node: build deps-peers
 	@$(GO_BUILD) -o $(BIN)/ ./test/e2e/pod-view
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
-	@go test -tags e2e,grpcnotrace -count=1 -timeout 3h -json ./test/e2e | go run ./test/report
+	@go test -tags e2e,grpcnotrace -count=1 -timeout 3h -json ./test/e2e | $(REPORT)
 
 test-arm64: ## run the tests for arm64 that qemu-user can run, and list the others
 	test/arm64

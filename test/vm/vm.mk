@@ -22,4 +22,4 @@ e2e-qemu: build deps-peers
 	@cd test/deploy && $(GO_BUILD) -o $(BIN)/ tool
 	@go test -tags e2e,grpcnotrace -ldflags '-s -w' -c -o $(BIN)/e2e.test ./test/e2e
 	@$(E2E_CLUSTER) up >/dev/null
-	@cd test/e2e && $(E2E_CLUSTER) run env -u KUBECONFIG go tool test2json -t -p devinfo-cni.io/test/e2e $(BIN)/e2e.test -test.v=test2json -test.timeout 3h -test.run '^TestRealDevices$$' | (cd $(CURDIR) && go run ./test/report)
+	@cd test/e2e && $(E2E_CLUSTER) run env -u KUBECONFIG go tool test2json -t -p devinfo-cni.io/test/e2e $(BIN)/e2e.test -test.v=test2json -test.timeout 3h -test.run '^TestRealDevices$$' | $(REPORT)
