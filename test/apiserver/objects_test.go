@@ -17,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,12 +48,7 @@ func (p *controlPlane) install() error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
-	for _, name := range []string{node, other} {
-		if _, err := p.Client.CoreV1().Nodes().Create(context.Background(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.create([]byte("{apiVersion: v1, kind: Node, metadata: {name: " + node + "}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: " + other + "}}"))
 }
 
 // create creates the objects in YAML documents.
@@ -66,25 +62,12 @@ func (p *controlPlane) create(data []byte) error {
 		if err := yaml.Unmarshal(document, &object.Object); err != nil {
 			return err
 		}
-		if _, err := resource(dyn, &object).Create(context.Background(), &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+		plural, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+		if _, err := dyn.Resource(plural).Namespace(object.GetNamespace()).Create(context.Background(), &object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// resource returns the client for an object of deploy/.
-func resource(dyn dynamic.Interface, object *unstructured.Unstructured) dynamic.ResourceInterface {
-	plural := map[string]string{
-		"Namespace": "namespaces", "ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
-		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-		"DeviceClass": "deviceclasses",
-	}
-	all := dyn.Resource(object.GroupVersionKind().GroupVersion().WithResource(plural[object.GetKind()]))
-	if object.GetNamespace() == "" {
-		return all
-	}
-	return all.Namespace(object.GetNamespace())
 }
 
 // account returns a client with a token of a service account. The token is bound to a node unless node is "".
@@ -115,14 +98,10 @@ func (p *controlPlane) agent(t *testing.T) kubernetes.Interface {
 // that is bound to the agent's node.
 func (p *controlPlane) bound(t *testing.T, namespace, name, role string) kubernetes.Interface {
 	t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := p.Client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
-	must(t, err)
-	_, err = p.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}},
-	}, metav1.CreateOptions{})
-	must(t, err)
+	must(t, p.create(fmt.Appendf(nil, `{apiVersion: v1, kind: ServiceAccount, metadata: {namespace: %[1]s, name: %[2]s}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: %[2]s},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[3]s}, subjects: [{kind: ServiceAccount, namespace: %[1]s, name: %[2]s}]}`, namespace, name, role)))
 	return p.account(t, namespace, name, node)
 }
 
@@ -130,11 +109,8 @@ func (p *controlPlane) bound(t *testing.T, namespace, name, role string) kuberne
 // kustomize can give it.
 func (p *controlPlane) elsewhere(t *testing.T, name string) kubernetes.Interface {
 	t.Helper()
-	const namespace = "elsewhere"
-	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	_, err := p.Client.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{})
-	must(t, err)
-	return p.bound(t, namespace, name, "cni-dra-driver")
+	must(t, p.create([]byte(`{apiVersion: v1, kind: Namespace, metadata: {name: elsewhere}}`)))
+	return p.bound(t, "elsewhere", name, "cni-dra-driver")
 }
 
 // without returns a client with the agent's rights except one verb on one resource.

@@ -123,13 +123,12 @@ func TestPolicyAllowsLargestClaims(t *testing.T) {
 // The policy of the GPU examples admits their pods, and none that could change the settings of a NIC's port.
 func TestPolicyOfGPUExamplesRefusesCapabilities(t *testing.T) {
 	const examples = "../../deploy/examples/gpu/"
-	p, name, yes := server(t), "fabric", true
-	_, err := p.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"example.com/fabric": "true"}}}, metav1.CreateOptions{})
-	must(t, err, p.create([]byte(difftest.Read(t, examples+"policy.yaml"))))
+	p, yes := server(t), true
+	must(t, p.create([]byte(`{apiVersion: v1, kind: Namespace, metadata: {name: fabric, labels: {example.com/fabric: "true"}}}`+"\n---\n"+difftest.Read(t, examples+"policy.yaml"))))
 	documents := strings.Split(difftest.Read(t, examples+"eight-pairs.yaml"), "\n---\n")
 	var pod corev1.Pod
 	must(t, yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &pod))
-	pods, own := p.Client.CoreV1().Pods(name), pod.Spec.Containers[0].SecurityContext
+	pods, own := p.Client.CoreV1().Pods("fabric"), pod.Spec.Containers[0].SecurityContext
 	for what, context := range map[string]*corev1.SecurityContext{
 		"privileged": {Privileged: &yes},
 		"NET_ADMIN":  {Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"IPC_LOCK", "NET_ADMIN"}}},

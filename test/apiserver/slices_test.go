@@ -161,45 +161,33 @@ func TestServerAcceptsAllAttributes(t *testing.T) {
 	}
 }
 
-// Before Kubernetes 1.36 devices cannot be shared, and an agent may write the status of every claim. The server
-// emulates an older version with its feature gates and APIs. It accepts the expressions of the policy for parameters.
+// Before Kubernetes 1.36 devices cannot be shared: the server drops the fields. It must accept exclusive devices, and an
+// empty slice from a node without exclusive devices. An agent may write the status of every claim, of which
+// docs/dra/operate.md warns. The server emulates an older version with its feature gates and APIs. It accepts the
+// expressions of the policy for parameters.
 func TestServersBefore136LackSharedDevices(t *testing.T) {
 	for _, version := range []string{"1.34", "1.35"} {
 		t.Run(version, func(t *testing.T) {
 			p := start(t, "--emulated-version="+version)
 			must(t, p.install(), p.create([]byte(difftest.Read(t, parametersPolicy))))
-			p.unshared(t)
-			p.everyStatus(t)
+			agent := p.agent(t)
+			var dropped *resourceslice.DroppedFieldsError
+			if err := offer(t, agent, dra.Shared(0)); !errors.As(err, &dropped) {
+				t.Errorf("the shared device: %v", err)
+			}
+			published(t, agent)
+			for _, devices := range [][]resourceapi.Device{{{Name: "pci-0000-03-00-2"}}, nil} {
+				must(t, offer(t, agent, devices))
+				difftest.Equal(t, published(t, agent), devices)
+			}
+			c := p.claim(t, "status", share{"net", driver, "pci-0000-03-00-2", ""})
+			d := deviceOf("")
+			d.Name = "pci-0000-03-00-2"
+			for node, said := range map[string]string{node: "by its node's agent", other: "by another node's"} {
+				apply(t, p.account(t, namespace, namespace, node), report(c, d.Failed(said)))
+				difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
+			}
 		})
-	}
-}
-
-// unshared checks that the emulated server drops the fields that make a device shared. The server must accept
-// exclusive devices, and an empty slice from a node without exclusive devices.
-func (p *controlPlane) unshared(t *testing.T) {
-	t.Helper()
-	agent := p.agent(t)
-	var dropped *resourceslice.DroppedFieldsError
-	if err := offer(t, agent, dra.Shared(0)); !errors.As(err, &dropped) {
-		t.Errorf("the shared device: %v", err)
-	}
-	published(t, agent)
-	for _, devices := range [][]resourceapi.Device{{{Name: "pci-0000-03-00-2"}}, nil} {
-		must(t, offer(t, agent, devices))
-		difftest.Equal(t, published(t, agent), devices)
-	}
-}
-
-// everyStatus checks that an agent may write the status of its claims. On a server before 1.36 it may also write
-// the status of other nodes' claims. docs/dra/operate.md warns of this.
-func (p *controlPlane) everyStatus(t *testing.T) {
-	t.Helper()
-	c := p.claim(t, "status", share{"net", driver, "pci-0000-03-00-2", ""})
-	d := deviceOf("")
-	d.Name = "pci-0000-03-00-2"
-	for node, said := range map[string]string{node: "by its node's agent", other: "by another node's"} {
-		apply(t, p.account(t, namespace, namespace, node), report(c, d.Failed(said)))
-		difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
 	}
 }
 
