@@ -23,13 +23,11 @@ type Eswitch struct {
 	Mode func(pf string) (string, error)
 	// Ports returns the devlink ports of a PCI device.
 	Ports func(pf string) ([]PortRecord, error)
-
-	known func(pf string) (bool, error) // cached Switchdev, set by Once; else nil
 }
 
 // Once returns an Eswitch that reads the mode and the ports of each PF only once, for callers that read many devices.
 func (e Eswitch) Once() Eswitch {
-	return Eswitch{Sys: e.Sys, Mode: e.Mode, Ports: once(e.Ports), known: once(e.Switchdev)}
+	return Eswitch{Sys: e.Sys, Mode: once(e.Mode), Ports: once(e.Ports)}
 }
 
 func once[V any](read func(pf string) (V, error)) func(pf string) (V, error) {
@@ -51,9 +49,6 @@ func once[V any](read func(pf string) (V, error)) func(pf string) (V, error) {
 // mode, because the driver or the kernel does not support it or CAP_NET_ADMIN is missing, a phys_switch_id means
 // switchdev mode.
 func (e Eswitch) Switchdev(pf string) (bool, error) {
-	if e.known != nil {
-		return e.known(pf)
-	}
 	address, err := pci.Parse(pf)
 	if err != nil {
 		return false, err
