@@ -128,22 +128,18 @@ func replace(path string, data []byte) error {
 
 // makeDir creates a directory and its missing parents, whatever the umask.
 func makeDir(path string) error {
-	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
-		return fmt.Errorf("%s: not a directory", path)
-	} else if err == nil {
-		return nil
-	}
-	if parent := filepath.Dir(path); parent != path {
-		if err := makeDir(parent); err != nil {
-			return err
-		}
-	}
 	const mode = 0o755
 	err := os.Mkdir(path, mode)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeDir(filepath.Dir(path)); err == nil {
+			err = os.Mkdir(path, mode)
+		}
+	}
 	if err == nil {
-		err = os.Chmod(path, mode)
-	} else if errors.Is(err, fs.ErrExist) { // another process has created it meanwhile
-		err = nil
+		return os.Chmod(path, mode)
+	}
+	if stat, statErr := os.Stat(path); statErr == nil && stat.IsDir() { // another process may just have created it
+		return nil
 	}
 	return err
 }
