@@ -9,7 +9,6 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -239,19 +238,4 @@ func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
 	e.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.ENODEV }
 	wantRepresentors(t, e, pf, "VF 2:")
 	wantRepresentors(t, on(fstest.MapFS{}), pf, "VF 2:")
-}
-
-func TestSysfsIsNotReadIfDevlinkNamesInterface(t *testing.T) {
-	listed, ports := false, 0
-	tree := capturetest.Tree{FS: netdevs("up p0 aa " + pf), BeforeCall: func(name string) error { listed = listed || name == "class/net"; return nil }}
-	e := on(tree, port("dev0 pf0vf0"))
-	answer := e.Ports
-	e.Ports = func(pf string) ([]link.PortRecord, error) { ports++; return answer(pf) }
-	wantRepresentors(t, e, pf, "VF 0: dev0")
-	if listed || ports != 1 {
-		t.Errorf("lists class/net: %v, %d devlink requests", listed, ports)
-	}
-	if wantRepresentors(t, e, pf, "VF 1:"); !listed {
-		t.Error("a VF without a port is not searched in sysfs")
-	}
 }
