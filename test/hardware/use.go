@@ -143,18 +143,13 @@ func (u *uses) index(t *target) int {
 // open looks for processes that have a device node of the function open.
 func (u *uses) open(t *target) (string, error) {
 	sys := u.node.sys
-	texts, err := sys.NodeNumbers("pci", t.PCI)
+	numbers, err := sys.NodeNumbers("pci", t.PCI)
 	for _, class := range []string{"infiniband_mad/*", "uio/*", "vdpa*/vhost-vdpa-*", "*/vhost-vdpa-*"} {
 		paths, _ := fs.Glob(sys.Files(), "bus/pci/devices/"+t.PCI+"/"+class+"/dev")
 		for _, path := range paths {
 			text, readErr := fs.ReadFile(sys.Files(), path)
-			texts, err = append(texts, strings.TrimSpace(string(text))), cmp.Or(err, readErr)
+			numbers, err = append(numbers, strings.TrimSpace(string(text))), cmp.Or(err, readErr)
 		}
-	}
-	var numbers []process.Number
-	for _, text := range texts {
-		number, parseErr := process.Parse(text)
-		numbers, err = append(numbers, number), cmp.Or(err, parseErr)
 	}
 	if err != nil {
 		return "", err

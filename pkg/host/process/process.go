@@ -18,18 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Number is the number of a device node: major and minor.
-type Number uint64
-
-// Parse parses a number as in the attribute dev of sysfs, "10:59".
-func Parse(text string) (Number, error) {
-	var major, minor uint32
-	if _, err := fmt.Sscanf(text, "%d:%d", &major, &minor); err != nil {
-		return 0, fmt.Errorf("%q is not the number of a device: %w", text, err)
-	}
-	return Number(unix.Mkdev(major, minor)), nil
-}
-
 // A Holder is a process that has a device node open.
 type Holder struct {
 	PID     int
@@ -39,9 +27,10 @@ type Holder struct {
 
 func (h Holder) String() string { return fmt.Sprintf("process %d (%s)", h.PID, h.Command) }
 
-// Opened returns the processes that have one of the devices open, by the number of the process. A descriptor that waits
-// in the queue of a socket belongs to no process.
-func Opened(proc string, devices []Number) (holders []Holder, err error) {
+// Opened returns the processes that have one of the devices open, by the number of the process. devices are the numbers
+// of device nodes as in the attribute dev of sysfs, "10:59". A descriptor that waits in the queue of a socket belongs to no
+// process.
+func Opened(proc string, devices []string) (holders []Holder, err error) {
 	if len(devices) == 0 {
 		return nil, nil
 	}
@@ -50,7 +39,7 @@ func Opened(proc string, devices []Number) (holders []Holder, err error) {
 		files, err := descriptors(dir)
 		for _, fd := range files {
 			node, ok := stat(fd)
-			if !ok || node.Mode&unix.S_IFMT != unix.S_IFCHR || !slices.Contains(devices, Number(unix.Mkdev(node.Rdev_major, node.Rdev_minor))) {
+			if !ok || node.Mode&unix.S_IFMT != unix.S_IFCHR || !slices.Contains(devices, fmt.Sprintf("%d:%d", node.Rdev_major, node.Rdev_minor)) {
 				continue
 			}
 			h := Holder{Command: command(dir)}

@@ -48,7 +48,7 @@ type Links interface {
 	// still.
 	Unstack(i link.Interface) (left []string, err error)
 	// Holders returns the processes that have one of these device nodes open.
-	Holders(numbers []process.Number) ([]process.Holder, error)
+	Holders(numbers []string) ([]process.Holder, error)
 }
 
 // Devices restores the devices of the node. Its methods may be called concurrently for different devices.

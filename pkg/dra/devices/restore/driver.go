@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"devinfo-cni.io/pkg/host/process"
 )
 
 // MayBind returns an error if the kernel has no such driver, or if the function is not isolated from devices of the
@@ -98,7 +96,7 @@ func (d *Devices) set(name, text string) error {
 // the function open (drivers/vfio/vfio_main.c, vfio_unregister_group_dev; drivers/infiniband/core/uverbs_main.c,
 // ib_uverbs_remove_one): that it returns proves that nobody has.
 func (d *Devices) unbind(device, driver string) error {
-	numbers, unknown := d.numbers("pci", device)
+	numbers, unknown := d.sys.NodeNumbers("pci", device)
 	return d.step(device, func() error { return d.set("bus/pci/drivers/"+driver+"/unbind", device) }, func() string {
 		text := "its driver does not release it: a process still has it open"
 		holders, err := d.links.Holders(numbers)
@@ -116,16 +114,6 @@ func (d *Devices) probe(device string) error {
 	return d.step(device, func() error { return d.set("bus/pci/drivers_probe", device) }, func() string {
 		return "its driver does not finish taking it: see the kernel's log on the node"
 	})
-}
-
-// numbers returns the numbers of the device nodes of a device.
-func (d *Devices) numbers(bus, device string) (list []process.Number, err error) {
-	texts, err := d.sys.NodeNumbers(bus, device)
-	for _, text := range texts {
-		n, parseErr := process.Parse(text)
-		list, err = append(list, n), cmp.Or(err, parseErr)
-	}
-	return list, err
 }
 
 // A step is a write to the driver of a function. During it the kernel holds the lock of the device, so that reading or

@@ -61,14 +61,14 @@ func (l locked) Open(name string) (fs.File, error) {
 // holding is a kernel in which a process has the function open.
 type holding struct{ *restoretest.Kernel }
 
-func (holding) Holders([]process.Number) ([]process.Holder, error) {
+func (holding) Holders([]string) ([]process.Holder, error) {
 	return []process.Holder{{PID: 4711, Command: "qemu"}}, nil
 }
 
 // busy is a kernel in which a process of a pod has open what has a device node.
 type busy struct{ *restoretest.Kernel }
 
-func (busy) Holders(numbers []process.Number) (holders []process.Holder, err error) {
+func (busy) Holders(numbers []string) (holders []process.Holder, err error) {
 	if len(numbers) > 0 {
 		holders = append(holders, process.Holder{PID: 4711, Command: "dpdk", Pod: true})
 	}

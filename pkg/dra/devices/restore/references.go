@@ -59,7 +59,7 @@ func (d *Devices) references(now present, bound bool, tried map[string]error) (l
 			return nil, err
 		}
 	}
-	numbers, unknown := d.numbers(now.Bus, now.Device)
+	numbers, unknown := d.sys.NodeNumbers(now.Bus, now.Device)
 	holders, err := d.links.Holders(numbers)
 	holders = slices.DeleteFunc(holders, func(h process.Holder) bool { return !h.Pod })
 	if len(holders) > 0 {
@@ -116,6 +116,6 @@ func (k Kernel) Unstack(i link.Interface) (left []string, err error) {
 	return left, err
 }
 
-func (k Kernel) Holders(numbers []process.Number) ([]process.Holder, error) {
+func (k Kernel) Holders(numbers []string) ([]process.Holder, error) {
 	return process.Opened(k.Proc, numbers)
 }

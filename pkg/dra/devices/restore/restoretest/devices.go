@@ -341,4 +341,4 @@ func (k *Kernel) Unstack(of link.Interface) (left []string, err error) {
 }
 
 // Holders implements restore.Links. No process of the simulation has a device node open.
-func (k *Kernel) Holders([]process.Number) ([]process.Holder, error) { return nil, nil }
+func (k *Kernel) Holders([]string) ([]process.Holder, error) { return nil, nil }
