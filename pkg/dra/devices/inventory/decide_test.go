@@ -239,8 +239,9 @@ func TestDeviceThatNextPodCannotUseIsNotOffered(t *testing.T) {
 // udev and the SR-IOV operator name PFs by altnames.
 func TestRulesTakeAltNames(t *testing.T) {
 	h := host(t, capturetest.Text(t, "igb-sriov"))
-	for n := range h.Links {
-		h.Links[n].AltNames = []string{"alt-" + h.Links[n].Name}
+	longest := func(name string) string { return strings.Repeat("a", 127-len(name)) + name }
+	for n, l := range h.Links {
+		h.Links[n].AltNames = []string{"alt-" + l.Name, longest(l.Name)}
 	}
 	devices := read(t, h)
 	for _, d := range devices {
@@ -248,7 +249,7 @@ func TestRulesTakeAltNames(t *testing.T) {
 			if name == "" {
 				continue
 			}
-			list := inventory.Decide(devices, rules(t, fmt.Sprintf("devices: [{%s: [alt-%s], sharing: exclusive}]", key, name)), input())
+			list := inventory.Decide(devices, rules(t, fmt.Sprintf("devices: [{%s: [%s], sharing: exclusive}]", key, longest(name))), input())
 			difftest.Same(t, key+" "+d.Name, decision(list, d.Name).Rule, 0)
 		}
 	}

@@ -192,6 +192,9 @@ func (k *cards) published(whole []inventory.Device, ports, n int, as inventory.S
 // stale checks the offers after a claim or another pod got one of them.
 func (k *cards) stale(card []aPort, decisions []inventory.Decision, taken inventory.Decision) {
 	k.t.Helper()
+	if free := (inventory.DecideInput{}); !free.StillOffers(decisions, taken.Device.Name) {
+		k.t.Errorf("%v: %s is not offered any more, although nobody got it", card, taken.Device.Name)
+	}
 	now := inventory.DecideInput{Ours: inventory.Published{taken.Device.Name: {AllowMultipleAllocations: new(taken.Sharing == inventory.Shared)}}}
 	for _, c := range decisions {
 		both := taken.Sharing == inventory.Shared && c.Sharing == inventory.Shared

@@ -83,15 +83,24 @@ func TestOpenDeviceIsNotRestoredAfterFailedRead(t *testing.T) {
 		"devinfo-try":    {Kind: hostdev.VDPA, VDPA: "vpvdpa0"},
 	} {
 		k := kernel(t, t.TempDir(), host)
-		f := look(t, k.Host(), device)
+		f, unknown := look(t, k.Host(), device), 0
 		capturetest.EachFailure(k.Sys().Files(), func(sys fs.FS, failed *string) {
-			_, err := restore.New(sysfs.New(sys), k.Write, busy{k}).Restore(f)
+			h := restore.New(sysfs.New(sys), k.Write, busy{k})
+			if is, err := h.State(f); err != nil {
+				unknown++
+			} else {
+				difftest.Equal(t, is, restore.Here)
+			}
+			_, err := h.Restore(f)
 			if *failed == "" {
 				difftest.Says(t, err, "has its device node open")
 			} else if err == nil {
 				t.Errorf("%s: %s fails, and the device counts as unused", host, *failed)
 			}
 		})
+		if unknown == 0 {
+			t.Errorf("%s: no failure makes its state unknown", host)
+		}
 	}
 }
 
