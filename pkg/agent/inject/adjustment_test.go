@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -199,6 +201,22 @@ func TestServerAndMasterMakeTheirSocket(t *testing.T) {
 		for _, info := range infos {
 			difftest.Same(t, string(info.Encode()), makesSocket(info), want)
 		}
+	}
+}
+
+func TestCopiesHaveTheLabel(t *testing.T) {
+	s := stage{root: t.TempDir(), label: containerLabel}
+	err := s.put("c0ffee", "/run/netns/a", map[string][]byte{"net1.json": []byte("{}"), networkInfoFile: []byte("{}")}, nil)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) {
+		difftest.Says(t, err, "cannot set SELinux label "+containerLabel)
+		t.Skip(err)
+	}
+	difftest.Must(t, err)
+	for _, path := range []string{"", "/devinfo", "/devinfo/net1.json", "/devinfo/network-info.json"} {
+		label := make([]byte, 100)
+		n, err := unix.Lgetxattr(s.root+"/c0ffee"+path, "security.selinux", label)
+		difftest.Must(t, err)
+		difftest.Same(t, path, string(label[:n]), containerLabel+"\x00")
 	}
 }
 

@@ -52,7 +52,6 @@ type Config struct {
 	// The host must have it at the same path. Only one agent may use it. Its parent directories must be searchable
 	// by all users, because pods may have user namespaces.
 	StageDir string
-	Label    string // SELinux label of the staged files; "" = one that every container may read, if SELinux is enabled
 	HostRoot string // where the host's root filesystem is mounted, to look up device nodes; "" = /
 
 	Node      func() (config.Node, error)              // the node's current settings, called for each container
@@ -146,7 +145,7 @@ func New(c Config) *Plugin {
 		c.NetnsGone = link.NetnsGone
 	}
 	return &Plugin{
-		Config: c, waiting: nri.NewBudget(hold, holdShare, hold/2, func(took time.Duration) { c.Metrics.Waited(took) }), stage: stage{root: filepath.Clean(c.StageDir), label: c.Label},
+		Config: c, waiting: nri.NewBudget(hold, holdShare, hold/2, func(took time.Duration) { c.Metrics.Waited(took) }), stage: stage{root: filepath.Clean(c.StageDir)},
 		staged: map[string]int64{}, ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
 	}
 }

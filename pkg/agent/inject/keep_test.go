@@ -18,7 +18,6 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	validator "github.com/containerd/nri/plugins/default-validator"
-	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config"
@@ -282,28 +281,6 @@ func TestInjectionRecoversFromFullDisk(t *testing.T) {
 			difftest.Must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
 		}
 	})
-}
-
-func TestCopiesHaveTheConfiguredLabel(t *testing.T) {
-	r := newRig(t)
-	r.options.Label = "system_u:object_r:container_file_t:s0"
-	difftest.Must(t, os.MkdirAll(r.options.StageDir, 0o755))
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	err := unix.Lsetxattr(r.options.StageDir, "security.selinux", []byte("x\x00"), 0)
-	r.make(r.agent(), pod(), container())
-	if err != nil {
-		if !slices.Contains(r.decisions(), "allowed failed") || !strings.Contains(r.logged(), "cannot set SELinux label system_u:object_r:container_file_t:s0") {
-			t.Errorf("decided %q\n%s", r.decisions(), r.logged())
-		}
-		t.Skipf("security.selinux cannot be set by this user: %v", err)
-	}
-	for _, path := range []string{"", "/devinfo", "/devinfo/net1.json", "/devinfo/network-info.json"} {
-		label := make([]byte, 100)
-		n, err := unix.Lgetxattr(r.options.StageDir+"/"+sandbox+path, "security.selinux", label)
-		if err != nil || string(label[:n]) != r.options.Label+"\x00" {
-			t.Errorf("%s: %q, %v", path, label[:max(n, 0)], err)
-		}
-	}
 }
 
 // The runtime's NRI server calls plugins under one mutex, so all pods of the node wait with a decision.

@@ -118,7 +118,11 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 		return p.decide(pod, c, &attached)
 	}
 	decided := make(chan verdict, 1)
-	go func() { decided <- p.decide(pod, c, &attached) }()
+	go func() {
+		v := p.decide(pod, c, &attached)
+		p.hangs.Store(false)
+		decided <- v
+	}()
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
 	defer cancel()
 	free := work
@@ -127,7 +131,6 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	}
 	select {
 	case v := <-decided:
-		p.hangs.Store(false)
 		return v
 	case <-time.After(free):
 	case <-ctx.Done():
@@ -136,15 +139,10 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	defer end()
 	select {
 	case v := <-decided:
-		p.hangs.Store(false)
 		return v
 	case <-waiting.Done():
 	}
 	p.hangs.Store(true)
-	go func() {
-		<-decided
-		p.hangs.Store(false)
-	}()
 	stopped := errors.Is(ctx.Err(), context.Canceled) // the agent has no time left to find out
 	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"),
 		attached.Load() || hasNetworks(pod) || stopped || p.MissingInfo == Reject)

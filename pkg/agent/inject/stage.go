@@ -37,12 +37,10 @@ const (
 	forAll fs.FileMode = 0o755 // mode of directories; containers read them
 )
 
-// open creates the directory, removes the temporary files of killed writers, and sets the default label.
+// open creates the directory, removes the temporary files of killed writers, and sets the label.
 func (s *stage) open() (err error) {
-	if s.label == "" {
-		if s.label, err = defaultLabel(); err != nil {
-			return err
-		}
+	if s.label, err = label(); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(s.root, forAll); err != nil {
 		return err
@@ -187,9 +185,9 @@ func (s stage) netns(sandbox string) (string, error) {
 // containerLabel is the SELinux label that containers of all categories may read.
 const containerLabel = "system_u:object_r:container_file_t:s0"
 
-// defaultLabel returns containerLabel if SELinux is enabled, else "". The kernel registers the filesystem
+// label returns containerLabel if SELinux is enabled, else "". The kernel registers the filesystem
 // selinuxfs only if SELinux is enabled (init_sel_fs in security/selinux/selinuxfs.c).
-func defaultLabel() (string, error) {
+func label() (string, error) {
 	kinds, err := os.ReadFile("/proc/filesystems")
 	if err != nil || !bytes.Contains(kinds, []byte("\tselinuxfs\n")) {
 		return "", err

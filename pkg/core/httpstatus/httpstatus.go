@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,9 +64,8 @@ func Valid(address string) bool {
 func Serve(ctx context.Context, flag, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
 	const retry = 2 * time.Second
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		for said := ""; ctx.Err() == nil; {
 			err := serve(ctx, address, metrics, health)
 			if ctx.Err() == nil && err.Error() != said {
@@ -77,10 +77,10 @@ func Serve(ctx context.Context, flag, address string, metrics prometheus.Gathere
 			case <-ctx.Done():
 			}
 		}
-	}()
+	})
 	return func() {
 		cancel()
-		<-ended
+		serving.Wait()
 	}
 }
 

@@ -127,15 +127,12 @@ func devices(of []DeviceLease) (list []lease) {
 // lockLimit bounds the wait for the lock of all leases. A process usually holds it for a millisecond.
 const lockLimit = 10 * time.Second
 
-// make creates the directories of entries and leases if necessary.
+// make creates the directory of leases, which Alone locks, if necessary.
 func (j *Journal) make() error {
-	if !notThere(j.leases.Path("")) {
-		return nil
+	if notThere(j.leases.Path("")) {
+		return j.leases.Make()
 	}
-	if err := j.entries.Make(); err != nil {
-		return err
-	}
-	return j.leases.Make()
+	return nil
 }
 
 // Alone calls f under the lock of all leases, so no ADD is recorded while f runs. If the lease directory does
