@@ -252,39 +252,32 @@ func (failing) Interface(string, string) (link.Interface, error) {
 }
 
 // The agent may be unable to read because of a fault of the node. Pods without networks must start nevertheless, and no other
-// without the information: one that names networks, or for which the journal has an attachment.
+// without the information: one that names networks, one for which the journal has an attachment, or one with a container that
+// has got the information.
 func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
+	const injected = "injected before"
 	for what, spoil := range faults {
-		for annotation, want := range map[string]bool{
-			"": what != "the settings" && what != "the journal", "k8s.v1.cni.cncf.io/networks=sriov-net": true, "v1.multus-cni.io/default-network=sriov-net": true, "devinfo-cni.io/require=net1": true,
+		for pods, want := range map[string]bool{
+			"": what != "the settings" && what != "the journal", "k8s.v1.cni.cncf.io/networks=sriov-net": true, "v1.multus-cni.io/default-network=sriov-net": true,
+			"devinfo-cni.io/require=net1": true, injected: true,
 		} {
 			for _, policy := range []inject.MissingInfo{inject.Allow, inject.Reject} {
 				r := newRig(t)
 				r.options.MissingInfo = policy
 				r.attach("sriov-net", sandbox, "net1", vfInfo)
+				if pods == injected {
+					r.make(r.opened(), pod(), container())
+				}
+				copies := r.staged(sandbox)
 				spoil(r)
-				got, _, err := r.opened().CreateContainer(t.Context(), pod(annotation), container())
-				difftest.Same(t, fmt.Sprintf("%s, %q, %s: %v, %q", what, annotation, policy, err, r.decisions()), err != nil, want)
-				if got != nil || r.staged(sandbox) != nil {
+				got, _, err := r.opened().CreateContainer(t.Context(), pod(pods), container())
+				difftest.Same(t, fmt.Sprintf("%s, %q, %s: %v, %q", what, pods, policy, err, r.decisions()), err != nil, want)
+				if got != nil {
 					t.Errorf("%s: the container gets %s", what, r.text(got))
 				}
+				difftest.Same(t, what, r.staged(sandbox), copies)
 			}
 		}
-	}
-}
-
-// A container starts again in a sandbox whose first container has got the information.
-func TestFailureOfTheAgentRejectsPodThatItHasInjected(t *testing.T) {
-	for what, spoil := range faults {
-		r := newRig(t)
-		r.attach("sriov-net", sandbox, "net1", vfInfo)
-		r.make(r.opened(), pod(), container())
-		copies := r.staged(sandbox)
-		spoil(r)
-		if _, _, err := r.opened().CreateContainer(t.Context(), pod(), container()); err == nil {
-			t.Errorf("%s: the container starts: %q", what, r.decisions())
-		}
-		difftest.Same(t, what, r.staged(sandbox), copies)
 	}
 }
 

@@ -183,8 +183,9 @@ func TestBuildWithoutVersionFlagIsReplaced(t *testing.T) {
 func TestForeignFileIsLeftAlone(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := script(t, p.Dir)
+	write(t, filepath.Join(p.Dir, ".devinfo.sha256"), "torn  devinfo", 0o644)
 	refuse(t, p, to+" is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign")
-	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 1 {
+	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 2 {
 		t.Errorf("removed %v, %v, %v", removed, err, listing(t, p.Dir))
 	}
 	p.OverwriteForeign = true

@@ -171,23 +171,19 @@ func TestLeasesMatchModel(t *testing.T) {
 	}
 }
 
-// rounds returns the number of repetitions: all, or a fifth of all with -short.
-func rounds(all int) int {
-	if testing.Short() {
-		return all / 5
-	}
-	return all
-}
-
 // Each goroutine repeatedly takes and releases the leases of one device. A sweep that read a stale lease must
 // not remove the one that replaced it.
 func TestExclusiveLeaseHasOneHolderAtATime(t *testing.T) {
 	j, dir := open(t)
+	rounds := 100
+	if testing.Short() {
+		rounds = 20
+	}
 	var users atomic.Int32
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {
-			for round := range rounds(100) {
+			for round := range rounds {
 				e := everything(key(fmt.Sprint(n, "-", round), "net1"), fmt.Sprint(n))
 				err := j.Put(e, nil)
 				if held := new(journal.HeldError); errors.As(err, &held) {
