@@ -40,14 +40,11 @@ const (
 
 // nodeCommands returns the commands that run devinfoctl on a node, in a pod that may be another program's.
 func (t *tool) nodeCommands() (all []*cobra.Command) {
-	for _, c := range []struct {
-		name, short, also string
-		args              []string
-	}{
-		{"topology", "run devinfoctl topology on a node, which prints its network devices and their holders as a tree", " -- 0000:3b:00.0", []string{"topology"}},
-		{"doctor", "run devinfoctl doctor on a node, which prints its problems with remedies", " -- -o json", []string{"doctor"}},
-		{"offered", "run devinfoctl offered on a node, which prints the devices that cni-dra-driver offers and their claims", " -- -o json", []string{"offered"}},
-		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments", " --scrub -o n1.txtar", []string{"capture", "-o", "-"}},
+	for _, c := range []struct{ name, short, also string }{
+		{"topology", "run devinfoctl topology on a node, which prints its network devices and their holders as a tree", " -- 0000:3b:00.0"},
+		{"doctor", "run devinfoctl doctor on a node, which prints its problems with remedies", " -- -o json"},
+		{"offered", "run devinfoctl offered on a node, which prints the devices that cni-dra-driver offers and their claims", " -- -o json"},
+		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments", " --scrub -o n1.txtar"},
 	} {
 		example := "  kubectl devinfo " + c.name + " n1"
 		var scrub bool
@@ -55,7 +52,10 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		cmd := &cobra.Command{
 			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: example + "\n" + example + c.also, Args: commandline.Many("NODE"), ValidArgsFunction: t.complete("nodes", false),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				command := slices.Concat(c.args, args[1:])
+				command := append([]string{c.name}, args[1:]...)
+				if c.name == "capture" {
+					command = append(command, "-o", "-")
+				}
 				if scrub {
 					command = append(command, "--scrub")
 				}
