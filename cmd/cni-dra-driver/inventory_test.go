@@ -38,22 +38,19 @@ func inventoryOf(t *testing.T, rules string, args ...string) (stdout, stderr str
 func TestInventoryPrintsNoRawTexts(t *testing.T) {
 	const evil = "\u202e\u2066\u009b" // YAML allows them
 	capture := filepath.Join(t.TempDir(), "host"+evil+".txtar")
-	host := strings.ReplaceAll(difftest.Read(t, igb), "eth2", "eth2\u009b31m\u202e")
-	for name, text := range map[string]string{capture: host, capture + ".broken": "x\n-- netlink/ip-link.json --\n" + evil} {
-		difftest.Write(t, name, text, 0o600)
-		for _, rules := range []string{someDevices, "devices: [{pfNames: ['" + evil + "'], sharing: shared}]", "devices: [{drivers: [a], sharing: shared, attributes: {'a" + evil + "': 1}}]", evil} {
-			file := filepath.Join(t.TempDir(), "devices.yaml")
-			difftest.Write(t, file, rules, 0o600)
-			for _, format := range []string{"table", "json", "yaml", evil} {
-				cmd := command()
-				var out bytes.Buffer
-				cmd.SetOut(&out)
-				cmd.SetErr(&out)
-				cmd.SetArgs([]string{"inventory", "--config", file, "--capture", name, "-o", format})
-				err := commandline.Run(cmd)
-				clierr.Report(&out, "cni-dra-driver", true, err)
-				difftest.NotRaw(t, "-o "+format+", "+rules, out.String())
-			}
+	difftest.Write(t, capture, strings.ReplaceAll(difftest.Read(t, igb), "eth2", "eth2\u009b31m\u202e"), 0o600)
+	for _, rules := range []string{someDevices, "devices: [{pfNames: ['" + evil + "'], sharing: shared}]", evil} {
+		file := filepath.Join(t.TempDir(), "devices.yaml")
+		difftest.Write(t, file, rules, 0o600)
+		for _, format := range []string{"table", "json", evil} {
+			cmd := command()
+			var out bytes.Buffer
+			cmd.SetOut(&out)
+			cmd.SetErr(&out)
+			cmd.SetArgs([]string{"inventory", "--config", file, "--capture", capture, "-o", format})
+			err := commandline.Run(cmd)
+			clierr.Report(&out, "cni-dra-driver", true, err)
+			difftest.NotRaw(t, "-o "+format+", "+rules, out.String())
 		}
 	}
 }
