@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -310,6 +311,25 @@ func TestCaptureDoesNotOmitWhatItCannotRead(t *testing.T) {
 				t.Errorf("%s: %s fails, and nothing says so", name, *failed)
 			}
 		})
+	}
+}
+
+// unreadable is a /sys whose directories cannot be read.
+type unreadable struct{}
+
+func (unreadable) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EIO}
+}
+
+func TestFailedReadEndsTheCapture(t *testing.T) {
+	failing := func([]string) (map[string][]byte, []string, error) { return nil, nil, syscall.EIO }
+	for name, h := range map[string]capture.Source{
+		"netlink": {Sys: fstest.MapFS{}, Parts: failing}, "/sys": {Sys: unreadable{}, Parts: noParts}, "facts": {Sys: fstest.MapFS{}, Parts: noParts, Facts: map[string]any{"live": failing}},
+	} {
+		h.Name, h.Title, h.Root = "x", "y", t.TempDir()
+		if text, _, err := capture.Take(h); err == nil || text != nil {
+			t.Errorf("%s: %v: %s", name, err, text)
+		}
 	}
 }
 
