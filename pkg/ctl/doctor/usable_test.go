@@ -49,7 +49,10 @@ func free(kind hostdev.Kind) (e *doctor.Evidence, d *hostdev.Device) {
 
 // breaks are what makes the next pod's use fail, each with the rule that doctor names.
 var breaks = map[string]func(e *doctor.Evidence, d *hostdev.Device){
-	"noarp":       func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Dump["noarp"] = "on" },
+	"noarp": func(e *doctor.Evidence, _ *hostdev.Device) { // of the first port, not of the other one
+		e.Live.Conditions[0].Dump["noarp"] = "on"
+		e.Live.Conditions = append(e.Live.Conditions, settings.Condition{Device: e.Live.Conditions[0].Device, Name: "eth3p1", Dump: settings.Dump{"multicast": "on"}})
+	},
 	"multicast":   func(e *doctor.Evidence, _ *hostdev.Device) { delete(e.Live.Conditions[0].Dump, "multicast") },
 	"xdp":         func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Dump["xdp"] = "program 7" },
 	"tcx-ingress": func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions[0].Dump["tcx-ingress"] = "programs [7]" },
