@@ -102,44 +102,36 @@ exit 3
 	}
 }
 
-// A container may not see the node's network namespaces.
-func TestGCKeepsAttachmentsWithInvisibleNetns(t *testing.T) {
-	n := newNode(t)
-	n.put(journal.Entry{Key: container("c0ffee"), Netns: filepath.Join(n.bin, "no-such", "netns"), File: "one", Complete: true})
-	const want = `net-a/c0ffee/net1: kept: /bin/no-such, where ADD found the network namespace, does not exist: the network namespaces of the node are not visible in a container
-nothing to remove
-! devinfoctl: gc: entries that cannot be read or judged were kept
-!   devinfoctl check shows why, each with its remedy
-exit 3
-`
-	difftest.Same(t, "gc", n.ctl("gc", "--dry-run"), want)
-	difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 0 attachments and 0 leftover files\n", "cannot tell whether the attachment is stale")
-	if containers, files := n.left(); len(containers) != 1 || len(files) != 1 {
-		t.Errorf("left are %q and %q", containers, files)
-	}
-}
-
-// A plain file stays at the path of an unmounted namespace. A container sees one if the namespace was mounted
-// after its start.
-func TestGCTreatsPlainFileAsMissingNetnsOnlyOnTheNode(t *testing.T) {
+// A container may not see the node's network namespaces. A plain file stays at the path of an unmounted namespace, but a
+// container sees one too if the namespace was mounted after its start.
+func TestGCKeepsAttachmentWhoseNetnsItMayNotSee(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		n := newNode(t)
-		const netns = "/run/netns"
-		n.must(os.WriteFile(netns, nil, 0o644))
-		n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, Complete: true})
-		const left = `net-a/c0ffee/net1: kept: /run/netns is a plain file here, but outside of this container it may be a network namespace: run this on the node itself; if this is the node, the file is unused: remove it
+		const plain = "/run/netns"
+		difftest.Must(t, os.WriteFile(plain, nil, 0o644))
+		node := func(netns string) *liveNode {
+			n := newNode(t)
+			n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, File: "one", Complete: true})
+			return n
+		}
+		for netns, why := range map[string]string{
+			plain:                plain + " is a plain file here, but outside of this container it may be a network namespace: run this on the node itself; if this is the node, the file is unused: remove it",
+			"/run/no-such/netns": "/run/no-such, where ADD found the network namespace, does not exist: the network namespaces of the node are not visible in a container",
+		} {
+			n := node(netns)
+			difftest.Same(t, netns, n.ctl("gc", "--dry-run"), "net-a/c0ffee/net1: kept: "+why+`
 nothing to remove
 ! devinfoctl: gc: entries that cannot be read or judged were kept
 !   devinfoctl check shows why, each with its remedy
 exit 3
-`
-		difftest.Same(t, "private", n.ctl("gc", "--dry-run"), left)
-		difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 0 attachments")
-		n.must(unix.Mount("", "/run", "", unix.MS_SHARED, ""))
-		const removed = `net-a/c0ffee/net1: network namespace /run/netns is gone
-removed 1 attachment and 0 leftover files
-`
-		difftest.Same(t, "shared", n.ctl("gc", "--yes", "--cni-path", n.bin), removed)
+`)
+			difftest.Contains(t, n.ctl("gc", "--yes", "--cni-path", n.bin), "removed 0 attachments and 0 leftover files\n")
+			if containers, files := n.left(); len(containers) != 1 || len(files) != 1 {
+				t.Errorf("left are %q and %q", containers, files)
+			}
+		}
+		difftest.Must(t, unix.Mount("", "/run", "", unix.MS_SHARED, ""))
+		n := node(plain)
+		difftest.Same(t, "shared", n.ctl("gc", "--yes", "--cni-path", n.bin), "net-a/c0ffee/net1: network namespace /run/netns is gone\nremoved 1 attachment and 0 leftover files\n")
 	})
 }
 

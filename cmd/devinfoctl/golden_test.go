@@ -154,18 +154,6 @@ func replay(text string) (string, int) {
 	}
 }
 
-// cnitool's gc passes an empty list of valid attachments, so libcni deletes every attachment in its cache, live ones
-// too.
-func TestNoCommandInDocumentationIsCnitoolGC(t *testing.T) {
-	for _, page := range difftest.Pages(t, "../../docs", "../../README.md") {
-		for n, block := range strings.Split(page, "```") {
-			if n%2 == 1 && strings.Contains(block, "cnitool gc") {
-				t.Error(block)
-			}
-		}
-	}
-}
-
 // nodeHost is the host on which the commands in the documentation run.
 const nodeHost = "testdata/node.txtar"
 
