@@ -134,11 +134,12 @@ func Next(record *state.Claim, g Goal, now View) Step {
 		need := decide(state.Undeleted, g.Want, now.Undeleted[n])
 		needs[need] = append(needs[need], n)
 	}
+	isLate := func(n int) bool { return record.Attachments[n].Late }
+	if early := slices.DeleteFunc(slices.Clone(needs[DoAdd]), isLate); len(early) > 0 { // a late network may be slow
+		needs[DoAdd] = early
+	}
 	has := func(do Action) bool { return needs[do] != nil }
 	for _, next := range order(record, g, now, has) {
-		if next.when && next.do == DoAdd {
-			return Step{Do: next.do, At: firstAdds(record, needs[DoAdd])}
-		}
 		if next.when {
 			return Step{Do: next.do, At: needs[next.do]}
 		}
@@ -147,15 +148,6 @@ func Next(record *state.Claim, g Goal, now View) Step {
 		return Step{Do: Wait}
 	}
 	return Step{}
-}
-
-// firstAdds returns the networks to attach before the late ones, if there are any, because a late network may be slow.
-func firstAdds(record *state.Claim, indexes []int) []int {
-	early := slices.DeleteFunc(slices.Clone(indexes), func(n int) bool { return record.Attachments[n].Late })
-	if len(early) == 0 {
-		return indexes
-	}
-	return early
 }
 
 // candidate is a step of a claim and whether it may run now.

@@ -76,11 +76,12 @@ func TestDecideInEachPhaseAndView(t *testing.T) {
 	})
 }
 
-// recordAndView returns a record whose attachments have these phases, and a matching view.
+// recordAndView returns a record whose attachments have these phases, and a matching view. "-late" marks a late network.
 func recordAndView(phases ...state.Phase) (*state.Claim, View) {
 	record, now := &state.Claim{}, View{MayRetry: true}
 	for _, phase := range phases {
-		at, world := state.Attachment{Phase: phase}, AttachmentView{SameSandbox: true, GateOpen: true, RetryDue: true}
+		name, late := strings.CutSuffix(string(phase), "-late")
+		at, world := state.Attachment{Phase: state.Phase(name), Late: late}, AttachmentView{SameSandbox: true, GateOpen: true, RetryDue: true}
 		if phase == state.Undeleted {
 			record.Undeleted, now.Undeleted = append(record.Undeleted, at), append(now.Undeleted, world)
 		} else {
