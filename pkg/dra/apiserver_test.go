@@ -2,7 +2,6 @@ package dra_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -13,13 +12,11 @@ import (
 
 	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
@@ -56,37 +53,6 @@ func TestNoticeBecomesEventOfPod(t *testing.T) {
 // complete reports whether an Event has the fields that the API server requires.
 func complete(e eventsv1.Event) bool {
 	return !e.EventTime.IsZero() && e.ReportingController != "" && e.ReportingInstance != "" && e.Action != "" && e.Type == "Warning"
-}
-
-func TestClaimIsDeletedOnlyIfAPIServerReportsIt(t *testing.T) {
-	noAnswer := errors.New("no answer")
-	noAPI := apierrors.NewGenericServerResponse(404, "get", resourceapi.Resource("resourceclaims"), "b", "404 page not found", 0, true)
-	for name, test := range map[string]struct {
-		claim, uid string
-		err        error
-		gone       bool
-	}{
-		"exists":                 {"a", "u1", nil, false},
-		"deleted":                {"b", "u1", nil, true},
-		"created again":          {"a", "u0", nil, true},
-		"no answer":              {"a", "u0", noAnswer, false},
-		"deleted, but no answer": {"b", "u1", noAnswer, false},
-		"no such API":            {"b", "u1", noAPI, false},
-	} {
-		client := fake.NewClientset(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u1"}})
-		if test.err != nil {
-			client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
-		}
-		var claim kubeletplugin.NamespacedObject
-		claim.Namespace, claim.Name, claim.UID = "ns", test.claim, "u1"
-		if test.uid != "u1" {
-			claim.UID = "another"
-		}
-		now, err := dra.ReadClaim(client)(t.Context(), claim)
-		if gone := now == nil && err == nil; gone != test.gone || !errors.Is(err, test.err) {
-			t.Errorf("%s: %v, %v", name, now, err)
-		}
-	}
 }
 
 // useAPI makes the agent use an API server, which accepts each status.

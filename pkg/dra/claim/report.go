@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
 	"sync"
@@ -78,19 +79,26 @@ func (r *reports) send(ctx context.Context, uid string) {
 	})
 }
 
-// devices returns the status of all devices of a claim that have one.
+// devices returns the status of all devices of a claim that have one, with the condition that the Device Configuration API
+// defines.
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for _, at := range c.record.Attachments {
-		d := metadata.Device{Driver: r.driver, Pool: at.Pool, Name: at.Device, ShareID: at.ShareID, Since: metav1.NewTime(at.Ready.Since), Shown: devices.Shown(&at)}
+		s := resourceapi.AllocatedDeviceStatus{Driver: r.driver, Pool: at.Pool, Device: at.Device, ShareID: at.ShareID}
+		ready := metav1.Condition{Type: "Ready", LastTransitionTime: metav1.NewTime(at.Ready.Since)}
+		var result json.RawMessage
 		switch {
 		case at.Phase == state.Added && at.Metadata != nil:
-			list = append(list, d.Attached(at.Result, devices.MetadataOf(&at).NetworkData)) // steps.metadata has logged the warnings
+			ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "NetworkInterfaceReady", "CNI-DRA-Driver has configured the device."
+			result, s.NetworkData, s.Conditions = at.Result, devices.MetadataOf(&at).NetworkData, []metav1.Condition{ready}
 		case at.Ready.Status == string(metav1.ConditionFalse):
-			list = append(list, d.Failed(at.Error))
-		case at.Bare():
-			list = append(list, d.Bare())
+			ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NetworkInterfaceNotReady", metadata.Message(at.Error)
+			s.Conditions = []metav1.Condition{ready}
+		case !at.Bare():
+			continue
 		}
+		s.Data, _ = metadata.Data(result, devices.Shown(&at)) // network.Runner has logged the warnings
+		list = append(list, s)
 	}
 	return list
 }

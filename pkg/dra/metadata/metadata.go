@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
@@ -27,45 +26,14 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
-// Device is a device that the driver has allocated.
-type Device struct {
-	Driver, Pool, Name string
-	ShareID            *string     // share of the allocation; nil = the device is not shared
-	Since              metav1.Time // time of the last change of the condition
-	Shown              view.Device
-}
-
-// Attached returns the status of a device after ADD, with the condition that the Device Configuration API defines.
-// The warnings of [Data] are dropped.
-func (d Device) Attached(result json.RawMessage, network *resourceapi.NetworkDeviceData) resourceapi.AllocatedDeviceStatus {
-	s := d.status(result, metav1.Condition{
-		Status: metav1.ConditionTrue, Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device.",
-	})
-	s.NetworkData = network
-	return s
-}
-
-// Bare returns the status of a device that the driver prepares but does not attach to a network.
-func (d Device) Bare() resourceapi.AllocatedDeviceStatus { return d.status(nil) }
-
-// Failed returns the status of a device whose ADD failed. message is the error; Failed cuts it to 32 KiB.
-func (d Device) Failed(message string) resourceapi.AllocatedDeviceStatus {
-	const limit = 32 << 10 // maximum length of metav1.Condition's message, in bytes
-	message = strings.ToValidUTF8(message, "\ufffd")
-	if len(message) > limit {
-		message = strings.ToValidUTF8(message[:limit], "") // remove half a rune
+// Message returns an error as the message of a condition, which has at most 32 KiB of UTF-8.
+func Message(text string) string {
+	const limit = 32 << 10
+	text = strings.ToValidUTF8(text, "\ufffd")
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") // remove half a rune
 	}
-	return d.status(nil, metav1.Condition{Status: metav1.ConditionFalse, Reason: "NetworkInterfaceNotReady", Message: message})
-}
-
-func (d Device) status(result json.RawMessage, conditions ...metav1.Condition) resourceapi.AllocatedDeviceStatus {
-	for n := range conditions {
-		conditions[n].Type, conditions[n].LastTransitionTime = "Ready", d.Since
-	}
-	data, _ := Data(result, d.Shown)
-	return resourceapi.AllocatedDeviceStatus{
-		Driver: d.Driver, Pool: d.Pool, Device: d.Name, ShareID: d.ShareID, Conditions: conditions, Data: data,
-	}
+	return text
 }
 
 // Data returns the data field of the status: the CNI result, with the device under the key [view.Key]. It

@@ -8,12 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -33,53 +30,17 @@ import (
 
 func TestMain(m *testing.M) { dratest.Main(m) }
 
-var (
-	share  = "7d1c3a2f-6f3e-4b8f-9d0a-3c5f3f0e7a11"
-	since  = metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	vf     = view.Device{Type: "pci", Device: "0000:03:00.2", RDMA: "mlx5_2"}
-	device = metadata.Device{Driver: "cni.dra.networking.x-k8s.io", Pool: "node-a", Name: "cni", ShareID: &share, Since: since}
-)
+var vf = view.Device{Type: "pci", Device: "0000:03:00.2", RDMA: "mlx5_2"}
 
 // vfText is the JSON of vf in the status.
 const vfText = `"devinfo-cni.io/device":{"type":"pci","device":"0000:03:00.2","rdma":"mlx5_2"}`
 
-func TestStatusFollowsDeviceConfigurationAPI(t *testing.T) {
-	network := &resourceapi.NetworkDeviceData{InterfaceName: "net1"}
-	got := device.Attached(json.RawMessage(` {"cniVersion": "1.0.0", "ips": []} `), network)
-	id := string(share)
-	want := resourceapi.AllocatedDeviceStatus{
-		Driver: "cni.dra.networking.x-k8s.io", Pool: "node-a", Device: "cni", ShareID: &id,
-		Conditions: []metav1.Condition{{
-			Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device.", LastTransitionTime: since,
-		}},
-		Data: &runtime.RawExtension{Raw: []byte(`{"cniVersion":"1.0.0","ips":[]}`)}, NetworkData: network,
-	}
-	difftest.Equal(t, got, want)
-	want.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: "NetworkInterfaceNotReady", Message: "no such master: eth9", LastTransitionTime: since}}
-	want.Data, want.NetworkData = nil, nil
-	difftest.Equal(t, device.Failed("no such master: eth9"), want)
-
-	unshared := device
-	unshared.ShareID, want.ShareID = nil, nil
-	difftest.Equal(t, unshared.Failed("no such master: eth9"), want)
-}
-
-// The status contains the device even without a network.
-func TestEachStatusContainsDevice(t *testing.T) {
-	d := device
-	d.Shown = vf
-	if s := d.Bare(); string(s.Data.Raw) != `{`+vfText+`}` || s.Conditions != nil || s.NetworkData != nil {
-		t.Errorf("%+v", s)
-	}
-	difftest.Equal(t, string(d.Failed("no").Data.Raw), `{`+vfText+`}`)
-}
-
 func TestLongErrorIsCutBetweenRunes(t *testing.T) {
-	message := device.Failed("x" + strings.Repeat("é", 1<<15)).Conditions[0].Message
+	message := metadata.Message("x" + strings.Repeat("é", 1<<15))
 	if len(message) != 32<<10-1 || !utf8.ValidString(message) {
 		t.Errorf("%d bytes, ending in %q", len(message), message[len(message)-4:])
 	}
-	difftest.Equal(t, device.Failed("a\xffb").Conditions[0].Message, "a\ufffdb")
+	difftest.Equal(t, metadata.Message("a\xffb"), "a\ufffdb")
 }
 
 func TestDataHasAtMost10KiB(t *testing.T) {
@@ -221,7 +182,7 @@ func TestKubernetesReadsRDMADevicesAsList(t *testing.T) {
 	r.UseJournal("mlx5-infiniband", dratest.InfinibandRules)
 	r.StartKubelet(dratest.APIServer(nil, claim), 0)
 	r.PrepareByKubelet(claim)
-	text := difftest.Read(t, r.MetadataFile(claim))
+	text := difftest.Read(t, dratest.MetadataFile(r.Dir, claim))
 	var versions []string
 	for file := json.NewDecoder(strings.NewReader(text)); file.More(); {
 		var version json.RawMessage
@@ -265,7 +226,7 @@ func metadataOf(t *testing.T, device, cniVersion, plugin string) string {
 	r.StartKubelet(dratest.APIServer(nil, claim), 0)
 	r.PrepareByKubelet(claim)
 	difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
-	return difftest.Read(t, r.MetadataFile(claim))
+	return difftest.Read(t, dratest.MetadataFile(r.Dir, claim))
 }
 
 // A list begins with the node of the device. A device that a claim holds follows the option too, and so does its
@@ -289,6 +250,8 @@ func TestNUMANodeIsListIfSelected(t *testing.T) {
 		r.StartOffering(client, n)
 		difftest.Equal(t, dratest.WaitDevices(t, client, "cni", name)[name].Attributes[numaNode], test.want)
 		r.PrepareByKubelet(claim)
-		difftest.Equal(t, r.ReadMetadata(claim).Requests[0].Devices[0].Attributes[numaNode], test.want)
+		told, err := metadata.Decode([]byte(difftest.Read(t, dratest.MetadataFile(r.Dir, claim))))
+		difftest.Must(t, err)
+		difftest.Equal(t, told.Requests[0].Devices[0].Attributes[numaNode], test.want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp/cmpopts"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,8 +76,12 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 		"changed by others":        {conflict, "u1", conflict},
 		"another one of its name":  {conflict, "u2", status.ErrGone},
 		"deleted since the server": {conflict, "", status.ErrGone},
+		"no answer to the read":    {conflict, "away", conflict},
 	} {
 		client := fake.NewClientset()
+		if test.there == "away" {
+			client.PrependReactor("get", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no answer") })
+		}
 		if test.there != "" {
 			difftest.Must(t, client.Tracker().Add(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: test.there}}))
 		}
@@ -91,4 +96,28 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, test.want)
 		}
 	}
+}
+
+func TestObjectIsGoneOnlyIfAPIServerSaysSo(t *testing.T) {
+	claims := schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+	noAnswer, noAPI := errors.New("no answer"), apierrors.NewGenericServerResponse(404, "get", claims, "a", "404 page not found", 0, true)
+	for name, test := range map[string]struct {
+		uid    types.UID // of the object that the API server has; "" = its answer is none
+		err    error
+		exists bool
+		want   error // nil = none
+	}{
+		"exists":        {"u1", nil, true, nil},
+		"deleted":       {"", apierrors.NewNotFound(claims, "a"), false, nil},
+		"created again": {"u2", nil, false, nil},
+		"no answer":     {"", noAnswer, false, noAnswer},
+		"no such API":   {"", noAPI, false, noAPI},
+	} {
+		exists, err := status.Exists(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{UID: test.uid}}, "u1", test.err)
+		difftest.Same(t, name, exists, test.exists)
+		difftest.Same(t, name, err, test.want, cmpopts.EquateErrors())
+	}
+	exists, err := status.Exists(&resourceapi.ResourceClaim{}, "u1", nil) // of a proxy
+	difftest.Same(t, "no object", exists, false)
+	difftest.Says(t, err, "is not an object")
 }
