@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/dratest"
@@ -39,38 +38,18 @@ func newNode(b *testing.B, set ...func(*dratest.Rig)) *node {
 	agent := connect(r, socket(r))
 	adaptation.SetPluginRequestTimeout(2 * time.Second) // the default of containerd and CRI-O
 	ctx, cancel := context.WithCancel(context.Background())
-	reports := make(chan kubeletplugin.DeviceHealthReport)
 	k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
 	agent.SetOpened(k.Wake)
+	health := &stream{map[string]time.Duration{}, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		close(n.woken)
+		n.woken = make(chan struct{})
+	}}
 	var calls sync.WaitGroup
-	calls.Go(func() { _ = k.WatchHealthStatus(ctx, reports) })
-	calls.Go(func() { n.watch(ctx, reports) })
+	calls.Go(func() { health.read(ctx, k) })
 	b.Cleanup(func() { cancel(); calls.Wait() })
 	return n
-}
-
-// watch wakes the pods when a report changes what the kubelet compares.
-func (n *node) watch(ctx context.Context, reports <-chan kubeletplugin.DeviceHealthReport) {
-	last := map[string]time.Duration{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case report := <-reports:
-			changed := false
-			for _, d := range report.Devices {
-				was, known := last[d.DeviceName]
-				changed = changed || known && was != d.HealthCheckTimeout
-				last[d.DeviceName] = d.HealthCheckTimeout
-			}
-			if changed {
-				n.mu.Lock()
-				close(n.woken)
-				n.woken = make(chan struct{})
-				n.mu.Unlock()
-			}
-		}
-	}
 }
 
 func (n *node) wake() <-chan struct{} {

@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,7 +19,6 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -39,8 +34,7 @@ import (
 )
 
 // The test simulates the kubelet, the runtime and the plugins, with random faults, and restarts the driver now
-// and then. MODEL_SEED repeats a run. MODEL_TIME is the time to continue with new seeds ("make test-crash CRASH=soak"). MODEL_RECORD
-// writes the metrics of an hour before to this file, in the notation of promtool's tests.
+// and then. MODEL_SEED repeats a run. MODEL_TIME is the time to continue with new seeds ("make test-crash CRASH=soak").
 func TestPodsGetNetworksAndLeaveNothingDespiteFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it takes half a minute")
@@ -101,9 +95,6 @@ const (
 	modelHours = 1
 )
 
-// recorded is the file for the metrics of an hour; "" = none.
-var recorded = os.Getenv("MODEL_RECORD")
-
 func runModel(t *testing.T, seed uint64) {
 	r := dratest.NewRig(t)
 	p := r.UsePlugins()
@@ -112,14 +103,14 @@ func runModel(t *testing.T, seed uint64) {
 	reset := []string{"auto", "always"}[seed%2]
 	host.Text = withPorts(host.Text)
 	host.Rules = strings.ReplaceAll(dratest.Rules, "sharing: exclusive", "sharing: exclusive\n  reset: "+reset) + "- ifNames: [p1, p2]\n  sharing: exclusive\n"
-	p.Kernel, p.VLAN = dratest.AddDevicesOf(host.Text, &r.Options, r.Dir), 7
+	r.Kernel, p.VLAN = dratest.AddDevicesOf(host.Text, &r.Options, r.Dir), 7
 	var resets atomic.Int32 // of a VF that no claim binds to another driver
-	r.Options.Devices.Custody = restore.New(p.Kernel.Sys(), func(name, text string) error {
+	r.Options.Devices.Custody = restore.New(r.Kernel.Sys(), func(name, text string) error {
 		if strings.HasSuffix(name, "/unbind") && strings.HasPrefix(text, "0000:03:00.2") {
 			resets.Add(1)
 		}
-		return p.Kernel.Write(name, text)
-	}, p.Kernel)
+		return r.Kernel.Write(name, text)
+	}, r.Kernel)
 	r.Options.Devices.Inventory = host.Inventory()
 	r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
 	m := &model{Rig: r, random: rand.New(rand.NewPCG(seed, 0)), live: map[string]*api.PodSandbox{}, holding: map[string]string{}, failingDELs: map[string]bool{}, faults: true,
@@ -128,22 +119,17 @@ func runModel(t *testing.T, seed uint64) {
 	r.Options.ClaimsOf = m.claimsOf
 	r.Options.Read, r.MetadataWriter, p.GivenUp = m.read, m, func(device string) bool { return m.isGivenUp(modelNames()[device]) }
 	p.SetHook(m.fault)
-	p.Kernel.Fault, p.Kernel.Spares = func() error { return m.kernelFault() }, true
+	r.Kernel.Fault, r.Kernel.Spares = func() error { return m.kernelFault() }, true
 	m.restart()
 	dratest.WaitIdle()
 	goroutines := runtime.NumGoroutine()
 	var pods sync.WaitGroup
 	for n := range modelPods {
-		if recorded == "" || n > 1 { // the first two mostly wait for a third one's claim
-			pods.Go(func() { m.pod(n) })
-		}
+		pods.Go(func() { m.pod(n) })
 	}
 	pods.Go(m.multusPods)
 	pods.Go(m.hidePF)
 	pods.Go(func() { m.reroute(host) })
-	if recorded != "" {
-		difftest.Write(t, recorded, m.scrape(), 0o644)
-	}
 	for end := time.Now().Add(modelHours * time.Hour); time.Now().Before(end); {
 		time.Sleep(m.randomUpTo(5 * time.Minute))
 		m.kubeletRestarts()
@@ -159,7 +145,7 @@ func runModel(t *testing.T, seed uint64) {
 	dratest.WaitIdle()
 	difftest.Must(t, state.WriteOffer(r.Options.StateDir, nil)) // the running driver wrote it
 	r.ExpectNothing()
-	dratest.ExpectRestored(t, p.Kernel)
+	dratest.ExpectRestored(t, r.Kernel)
 	m.expectLeases()
 	difftest.Same(t, "interfaces", p.InterfaceNames(), []string(nil))
 	if now := runtime.NumGoroutine(); now > goroutines {
@@ -234,28 +220,6 @@ func (m *model) synchronize() {
 	}
 	_, err := m.running.Synchronize(context.Background(), pods, nil)
 	difftest.Must(m.T, err)
-}
-
-// scrape returns the metrics of each minute of an hour that has faults from its 20th to its 30th minute.
-func (m *model) scrape() string {
-	series := map[string][]string{}
-	for minute := range 60 {
-		m.mu.Lock()
-		m.faults = minute >= 20 && minute < 30
-		m.mu.Unlock()
-		time.Sleep(time.Minute)
-		page := httptest.NewRecorder()
-		promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		for _, sample := range regexp.MustCompile(`(?m)^(\w+(?:\{.*\})?) (\S+)$`).FindAllStringSubmatch(page.Body.String(), -1) {
-			missed := slices.Repeat([]string{"_"}, minute-len(series[sample[1]]))
-			series[sample[1]] = slices.Concat(series[sample[1]], missed, sample[2:])
-		}
-	}
-	var all strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(series)) {
-		fmt.Fprintln(&all, name, strings.Join(series[name], " "))
-	}
-	return all.String()
 }
 
 func (m *model) agentNow() *dra.Agent {

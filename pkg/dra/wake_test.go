@@ -2,6 +2,8 @@ package dra_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,21 +12,21 @@ import (
 
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
-	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
 
 // stream is the kubelet's side of a health stream. Like the kubelet, it compares each report with the last one.
 type stream struct {
 	last  map[string]time.Duration
-	wakes []time.Duration // times at which a device's pods were woken, since the stream began
-	begun time.Time
+	woken func() // called when the pods of a device are woken
 }
 
+// read reads a stream until ctx ends.
 func (s *stream) read(ctx context.Context, k *dra.Kubelet) {
+	var reading sync.WaitGroup
+	defer reading.Wait()
 	reports := make(chan kubeletplugin.DeviceHealthReport)
-	go func() { _ = k.WatchHealthStatus(ctx, reports) }()
-	s.begun = time.Now()
+	reading.Go(func() { _ = k.WatchHealthStatus(ctx, reports) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,25 +36,28 @@ func (s *stream) read(ctx context.Context, k *dra.Kubelet) {
 				was, known := s.last[d.DeviceName]
 				s.last[d.DeviceName] = d.HealthCheckTimeout
 				if known && was != d.HealthCheckTimeout {
-					s.wakes = append(s.wakes, time.Since(s.begun))
+					s.woken()
 				}
 			}
 		}
 	}
 }
 
-// inStream runs a test with a kubelet that reads the health of the device "cni".
-func inStream(t *testing.T, test func(t *testing.T, k *dra.Kubelet, s *stream, start func() (stop func()))) {
+// inStream runs a test with a kubelet that reads the health of the device "cni". wakes are the times since the last start.
+func inStream(t *testing.T, test func(t *testing.T, k *dra.Kubelet, wakes *[]time.Duration, start func() (stop func()))) {
 	synctest.Test(t, func(t *testing.T) {
 		agent := &dra.Agent{Node: devices.New(devices.Options{}, nil)}
-		k, s := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"}), &stream{last: map[string]time.Duration{}}
-		start := func() (stop func()) {
+		k := dra.Unstarted(agent, dra.KubeletOptions{Node: "node1"})
+		var began time.Time
+		var wakes []time.Duration
+		s := &stream{map[string]time.Duration{}, func() { wakes = append(wakes, time.Since(began)) }}
+		test(t, k, &wakes, func() (stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())
+			began = time.Now()
 			go s.read(ctx, k)
 			synctest.Wait()
 			return func() { cancel(); synctest.Wait() }
-		}
-		test(t, k, s, start)
+		})
 	})
 }
 
@@ -64,11 +69,11 @@ func TestWakesOfOneDeviceAreGathered(t *testing.T) {
 		"one":                         {[]time.Duration{0}, []time.Duration{50 * time.Millisecond}},
 		"two between two reports":     {[]time.Duration{0, 0}, []time.Duration{50 * time.Millisecond}},
 		"two, one after the other":    {[]time.Duration{0, 3 * time.Second}, []time.Duration{50 * time.Millisecond, 3050 * time.Millisecond}},
-		"many within a second":        {everyTenMilliseconds(100), []time.Duration{60 * time.Millisecond, 560 * time.Millisecond, 1060 * time.Millisecond}},
+		"many within a second":        {slices.Repeat([]time.Duration{10 * time.Millisecond}, 100), []time.Duration{60 * time.Millisecond, 560 * time.Millisecond, 1060 * time.Millisecond}},
 		"one just before a heartbeat": {[]time.Duration{10*time.Second - time.Millisecond}, []time.Duration{10*time.Second + 49*time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inStream(t, func(t *testing.T, k *dra.Kubelet, s *stream, start func() func()) {
+			inStream(t, func(t *testing.T, k *dra.Kubelet, wakes *[]time.Duration, start func() func()) {
 				stop := start()
 				for _, gap := range test.gaps {
 					time.Sleep(gap)
@@ -76,50 +81,24 @@ func TestWakesOfOneDeviceAreGathered(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				stop()
-				difftest.Equal(t, s.wakes, test.want)
+				difftest.Equal(t, *wakes, test.want)
 			})
 		})
 	}
 }
 
-func everyTenMilliseconds(n int) (gaps []time.Duration) {
-	for range n {
-		gaps = append(gaps, 10*time.Millisecond)
-	}
-	return gaps
-}
-
 // The kubelet keeps what it knows about devices while the stream is away.
 func TestWakeWaitsForTheNextStream(t *testing.T) {
-	inStream(t, func(t *testing.T, k *dra.Kubelet, s *stream, start func() func()) {
+	inStream(t, func(t *testing.T, k *dra.Kubelet, wakes *[]time.Duration, start func() func()) {
 		start()()
 		k.Wake("cni")
 		time.Sleep(time.Minute)
-		difftest.Equal(t, len(s.wakes), 0)
+		difftest.Equal(t, len(*wakes), 0)
 		stop := start()
-		difftest.Equal(t, len(s.wakes), 1)
+		difftest.Equal(t, len(*wakes), 1)
 		k.Wake("no device of this node")
 		time.Sleep(time.Minute)
-		difftest.Equal(t, len(s.wakes), 1)
+		difftest.Equal(t, len(*wakes), 1)
 		stop()
-	})
-}
-
-// Only containers of a network that the sandbox does not wait for can have been refused.
-func TestKubeletIsWokenWhenLateNetworkIsAttached(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		var opened []string
-		agent := r.Start()
-		agent.SetOpened(func(device string) { opened = append(opened, device) })
-		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "late 5s")))
-		sb := r.RunSandbox("s1", "pod")
-		time.Sleep(4 * time.Second)
-		difftest.Equal(t, len(opened), 0)
-		time.Sleep(2 * time.Second)
-		difftest.Equal(t, opened, []string{"cni"})
-		difftest.Must(t, r.CreateContainer(sb, "u1_y"))
-		time.Sleep(10 * time.Minute) // the sweeps
-		difftest.Equal(t, opened, []string{"cni"})
-		r.EndAndUnprepare(sb, "u1")
 	})
 }
