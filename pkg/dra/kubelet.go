@@ -94,18 +94,14 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 			wait.UntilWithContext(ctx, k.withdraw, agent.Options.Sweep)
 			return
 		}
-		if err := k.publish(ctx); err != nil && ctx.Err() == nil {
-			o.Fatal(err)
-			return
-		}
-		for {
+		for failed := o.Fatal; ctx.Err() == nil; {
+			if err := k.publish(ctx); err != nil && ctx.Err() == nil {
+				failed(err)
+			}
+			failed = func(err error) { agent.Options.Log.Error("cannot publish the node's ResourceSlices", "error", err) }
 			select {
 			case <-agent.Node.Changed():
-				if err := k.publish(ctx); err != nil && ctx.Err() == nil {
-					agent.Options.Log.Error("cannot publish the node's ResourceSlices", "error", err)
-				}
 			case <-ctx.Done():
-				return
 			}
 		}
 	})

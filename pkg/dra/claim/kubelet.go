@@ -24,12 +24,7 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	if err := e.unprepareReallocated(ctx, asked); err != nil {
 		return nil, err
 	}
-	var former *state.Claim
-	e.table.do(func() {
-		if c := e.table.claims[string(asked.UID)]; c != nil {
-			former = c.record
-		}
-	})
+	_, former := e.table.find(string(asked.UID))
 	own, err := e.Node.Allocated(ctx, asked, former)
 	if err != nil {
 		return nil, err
@@ -222,12 +217,10 @@ func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 // because kubeletplugin then overwrites the metadata. RewriteMetadata does not wait for the steps of the claim, such as
 // the ADD of a late network.
 func (e *Engine) RewriteMetadata(uid string) error {
-	c := e.table.find(uid)
+	c, record := e.table.find(uid)
 	if c == nil {
 		return nil
 	}
-	var record *state.Claim
-	e.table.do(func() { record = c.record })
 	for n := range record.Attachments {
 		if at := &record.Attachments[n]; at.Phase == state.Added {
 			if err := e.gate.writeMetadata(c, at.Request); err != nil {

@@ -20,19 +20,6 @@ import (
 // readLimit is how long a check of the claims of a new sandbox may take. The sandbox does not wait for all of it.
 const readLimit = 30 * time.Second
 
-// register adds a sandbox to the table. It returns the claims of other pods that its pod may use.
-func (e *Engine) register(sb *sandbox) (others []*claim) {
-	e.table.do(func() {
-		e.table.addSandbox(sb)
-		for _, c := range e.table.claimsOf(sb.Pod) {
-			c.gatesOpen = map[int]bool{} // the worker must check the gates again; from now on it may attach the claim
-		}
-	})
-	return e.table.claimsWhere(func(c *claim) bool {
-		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
-	})
-}
-
 // checkClaims checks the claims of other pods that the pod of a new sandbox may use. An error rejects the sandbox. If the
 // API server does not answer, the sandbox stays, because gates keep out the containers that use the claims. The next
 // sweep reads the claims again.

@@ -104,7 +104,15 @@ func (e *Engine) checkSandbox(of *sandbox) error {
 // addSandbox registers a sandbox and returns the claims to attach to it. The claims that it may share with other pods are
 // checked while its own are attached, also after ctx has ended.
 func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, err error) {
-	others := e.register(sb)
+	e.table.do(func() {
+		e.table.addSandbox(sb)
+		for _, c := range e.table.claimsOf(sb.Pod) {
+			c.gatesOpen = map[int]bool{} // the worker must check the gates again; from now on it may attach the claim
+		}
+	})
+	others := e.table.claimsWhere(func(c *claim) bool {
+		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
+	})
 	if list, err = e.ownClaims(sb); err != nil || len(others) == 0 {
 		return list, err
 	}

@@ -155,9 +155,14 @@ func (t *table) sweep() {
 	maps.DeleteFunc(t.goneNetns, func(path string, _ bool) bool { return !paths[path] })
 }
 
-func (t *table) find(uid string) (c *claim) {
-	t.do(func() { c = t.claims[uid] })
-	return c
+// find returns a claim and its record, or nil.
+func (t *table) find(uid string) (c *claim, record *state.Claim) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c = t.claims[uid]; c != nil {
+		record = c.record
+	}
+	return c, record
 }
 
 // claimsWhere returns the claims that match. It calls match with the mutex held.

@@ -37,7 +37,7 @@ func (w *worker) run() {
 
 // work runs steps of a claim until it needs none now.
 func (w *worker) work(uid string) {
-	for c := w.table.find(uid); c != nil; c = w.table.find(uid) {
+	for c, _ := w.table.find(uid); c != nil; c, _ = w.table.find(uid) {
 		end := w.turn()
 		seen := w.observe(c)
 		s := plan.Next(seen.record, seen.goal, seen.view)

@@ -42,7 +42,7 @@ type Gate struct {
 
 // GateName returns a name that is valid for CDI devices and files: it contains only letters, digits, '-' and '_'.
 func GateName(uid string, at *state.Attachment) string {
-	name := uid + "_" + strings.ReplaceAll(resourceclaim.BaseRequestRef(at.Request), "/", "_")
+	name := uid + "_" + resourceclaim.BaseRequestRef(at.Request)
 	switch {
 	case at.Bare():
 		name += "_" + at.Device
