@@ -293,5 +293,5 @@ func TestDELWaitsForPluginsOfKilledDriver(t *testing.T) {
 	difftest.Equal(t, len(r.CallNames()), 1) // otherwise the interface stays, too
 	difftest.Must(t, os.WriteFile(filepath.Join(r.Dir, "go-on"), nil, 0o644))
 	difftest.Eventually(t, "the DEL was run", func() bool { return len(r.Calls()) > 1 && agent.Census().Phases["Prepared"] == 4 }) // all
-	r.ExpectInterfaces()
+	r.ExpectFiles("there", 0)
 }

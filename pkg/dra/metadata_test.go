@@ -10,8 +10,16 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/dra/dratest"
+	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/test/difftest"
 )
+
+// generation returns the generation of a claim's metadata; 0 = it has none.
+func generation(r *dratest.Rig, claim *resourceapi.ResourceClaim) int64 {
+	text, _ := os.ReadFile(dratest.MetadataFile(r.Dir, claim))
+	read, _ := metadata.Decode(text)
+	return read.Generation
+}
 
 // Claims that were prepared with metadata keep it when the flag is off, and those without never need it. The generation
 // begins with 1, and each Prepare and each ADD adds 1. The pod has all three claims.
@@ -23,8 +31,8 @@ func TestClaimsKeepTheirMetadataWhenFlagChanges(t *testing.T) {
 		claims = append(claims, dratest.ClaimIn("", ifName, []string{"u1", "u2", "u3"}[n], "pod", dratest.Net("r", ifName, "")))
 	}
 	client := dratest.APIServer(nil, claims[0], claims[1], claims[2])
-	restart := func(metadata bool) {
-		r.NoMetadata = !metadata
+	restart := func(on bool) {
+		r.NoMetadata = !on
 		r.StartKubelet(client, 0)
 	}
 	prepare := func(n, cdiDevices int) { // the gate, and the metadata if there is any
@@ -36,7 +44,7 @@ func TestClaimsKeepTheirMetadataWhenFlagChanges(t *testing.T) {
 		t.Helper()
 		var got []int64
 		for _, c := range claims {
-			got = append(got, r.ReadMetadata(c).Generation)
+			got = append(got, generation(r, c))
 		}
 		difftest.Same(t, when, got, want)
 	}
@@ -133,10 +141,10 @@ func TestMetadataOfClaimsThatEndedWithoutDriverIsRemoved(t *testing.T) {
 			return found == nil
 		}
 		difftest.Eventually(t, "removed", func() bool {
-			return gone(filepath.Dir(filepath.Dir(r.MetadataFile(ended)))) && gone(filepath.Join(r.Dir, "cdi", "*_metadata_u1_*"))
+			return gone(filepath.Dir(filepath.Dir(dratest.MetadataFile(r.Dir, ended)))) && gone(filepath.Join(r.Dir, "cdi", "*_metadata_u1_*"))
 		})
 		for _, claim := range []*resourceapi.ResourceClaim{kept, damaged} {
-			difftest.Equal(t, r.ReadMetadata(claim).Generation, int64(1))
+			difftest.Equal(t, generation(r, claim), int64(1))
 		}
 		r.Stop()
 	}

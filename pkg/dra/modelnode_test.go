@@ -66,7 +66,7 @@ func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.Re
 }
 
 // UpdateRequestMetadata simulates kubeletplugin, which can update a file only after Prepare has written it.
-func (m *model) UpdateRequestMetadata(ctx context.Context, namespace, name string, uid types.UID, request string, devices []kubeletplugin.Device) error {
+func (m *model) UpdateRequestMetadata(_ context.Context, namespace, name string, uid types.UID, request string, _ []kubeletplugin.Device) error {
 	m.mu.Lock()
 	described := m.described[string(uid)]
 	m.mu.Unlock()
@@ -76,7 +76,7 @@ func (m *model) UpdateRequestMetadata(ctx context.Context, namespace, name strin
 	case m.oneIn(8):
 		return errors.New("no space left on device")
 	}
-	return m.Rig.UpdateRequestMetadata(ctx, namespace, name, uid, request, devices)
+	return nil
 }
 
 // kubeletRestarts registers the agent's plugin again, sometimes after it has replaced the Node object. The
@@ -111,9 +111,9 @@ func (m *model) hidePF() {
 	const address, away = "0000:03:00.0", "/var/run/netns/of-somebody"
 	for !m.isOver() {
 		time.Sleep(m.randomUpTo(3 * time.Minute))
-		dratest.NoError(m.T, m.Plugins.Kernel.Move(address, "", away, "net5"))
+		dratest.NoError(m.T, m.Kernel.Move(address, "", away, "net5"))
 		time.Sleep(m.randomUpTo(20 * time.Second))
-		dratest.NoError(m.T, m.Plugins.Kernel.Move(address, away, "", "p0"))
+		dratest.NoError(m.T, m.Kernel.Move(address, away, "", "p0"))
 	}
 }
 
@@ -136,7 +136,7 @@ func (m *model) multusPods() {
 		leases := [][]journal.DeviceLease{{dratest.ExclusiveLease(modelPF)}, {dratest.ExclusiveLease(modelVF), {ID: modelPF, Mode: journal.Shared}}, {{ID: modelPF, Mode: journal.Shared}}}[m.randomUpTo(3)]
 		name := fmt.Sprint("multus", n)
 		sb := m.Sandbox(name, name)
-		e := dratest.MultusEntry(name, name, dratest.NetnsOf(sb), leases...)
+		e := dratest.MultusEntry(sb, leases...)
 		switch err := m.Options.Devices.Journal.Put(e, nil); {
 		case err == nil:
 			e.Unlock()

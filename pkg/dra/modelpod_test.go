@@ -167,9 +167,6 @@ func (m *model) untilOffered(device string) {
 // behave returns how long the ADDs of a network take.
 func (m *model) behave() string {
 	kinds := []string{"", "1ms", "300ms", "late 20s"}
-	if recorded != "" {
-		kinds = kinds[:3]
-	}
 	return kinds[m.randomUpTo(time.Duration(len(kinds)))]
 }
 
@@ -273,9 +270,9 @@ func (m *model) configureInterface(device string) {
 				left[setting] = "07"
 			}
 		}
-		dratest.NoError(m.T, m.Plugins.Kernel.Configure(id, left))
+		dratest.NoError(m.T, m.Kernel.Configure(id, left))
 		if m.oneIn(2) {
-			dratest.NoError(m.T, m.Plugins.Kernel.Stack(id, "macvlan"))
+			dratest.NoError(m.T, m.Kernel.Stack(id, "macvlan"))
 		}
 	}
 }
@@ -294,7 +291,7 @@ func (m *model) endSandbox(sb *api.PodSandbox) {
 	m.RemoveNetns(sb)
 	m.ending.Go(func() { // the kernel removes the namespace later
 		time.Sleep(m.randomUpTo(5 * time.Second))
-		dratest.NoError(m.T, m.Plugins.Kernel.EndNetns(dratest.NetnsOf(sb)))
+		dratest.NoError(m.T, m.Kernel.EndNetns(dratest.NetnsOf(sb)))
 	})
 	if !m.oneIn(10) {
 		_ = m.nri(func(ctx context.Context, a *dra.Agent) error { return a.RemovePodSandbox(ctx, sb) })

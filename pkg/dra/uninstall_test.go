@@ -117,7 +117,7 @@ func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
 	device := n.left("dp")
 	difftest.Must(t, n.Uninstall(t.Context(), true))
 	difftest.Equal(t, n.left("bin", "cdi", "dp"), device)
-	difftest.Equal(t, n.Holders("pci-0000:03:00.5"), []string{"claim ns/claim-u1"})
+	n.ExpectHolders("pci-0000:03:00.5", "claim ns/claim-u1")
 	if offer, err := state.ReadOffer(n.StateDir); err != nil || offer != nil {
 		t.Errorf("the offer stays: %+v, %v", offer, err)
 	}

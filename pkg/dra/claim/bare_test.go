@@ -32,7 +32,7 @@ func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 		for name, want := range map[string]string{"k8s.cni.cncf.io/deviceID": "0000:03:00.5", "k8s.cni.cncf.io/resourceName": "example.com/vf", "resource.kubernetes.io/pciBusID": "0000:03:00.5"} {
 			difftest.Same(t, name, attributes[name].StringValue, &want)
 		}
-		difftest.Contains(t, string(r.Attachment("u1").Info), "0000:03:00.5")
+		difftest.Contains(t, string(r.Record("u1").Attachments[0].Info), "0000:03:00.5")
 		r.ExpectFiles("dp", 0) // the device plugin's file is written only if the host is no capture, which may be of another node
 		sb := r.AttachPod(r.ClaimOf("z", "u2", "pod", dratest.Net("x", "net1", "")))
 		r.ExpectFiles("cdi", 2)
@@ -198,16 +198,14 @@ func TestClaimThatCannotBeRecordedHasNeitherGateNorLease(t *testing.T) {
 // Multus may give the device to the pod of the claim, but not to another pod.
 func TestClaimWithoutNetworkIsNotPreparedWhileMultusHoldsItsDevice(t *testing.T) {
 	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-		r.Sandbox("s0", "other")
-		group := dratest.MultusEntry("other", "s0", r.Netns("s0"), dratest.ExclusiveLease("iommu-57"))
+		group := dratest.MultusEntry(r.Sandbox("s0", "other"), dratest.ExclusiveLease("iommu-57"))
 		r.RecordMultus(group)
 		r.PrepareFails(dratest.DeviceClaim("u1", dratest.VF3, ""), "is held by")
 		r.Unprepare("u1")
 		r.ExpectNothing() // also no device plugin's file, which is written before the lease
 		r.PrepareFails(dratest.DeviceClaim("u1", dratest.VF3, ""), "IOMMU group 57", "is held by pod ns/other")
 		difftest.Must(t, r.Options.Devices.Journal.Forget(group))
-		r.Sandbox("s1", "pod")
-		r.RecordMultus(dratest.MultusEntry("pod", "s1", r.Netns("s1"), dratest.ExclusiveLease("pci-0000:03:00.5")))
+		r.RecordMultus(dratest.MultusEntry(r.Sandbox("s1", "pod"), dratest.ExclusiveLease("pci-0000:03:00.5")))
 		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, ""))
 	})
 }
@@ -225,7 +223,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 				var log bytes.Buffer
 				r.Options.Log = slog.New(slog.NewTextHandler(&log, nil))
 				opens := 0
-				r.Reached = func(name string) {
+				r.Options.Reached = func(name string) {
 					if name == "gate open" {
 						opens++
 					}
@@ -250,14 +248,14 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 				difftest.Equal(t, strings.Contains(spec(r), "/dev/vfio/57"), hostUsers)
 				difftest.Equal(t, strings.Contains(spec(r), "/dev/vfio/vfio"), true)
 
-				given, described := spec(r), len(r.Metadata())
+				given, described := spec(r), len(r.Metadata)
 				for _, list := range []func(){func() { r.Start() }, func() { r.ListSandboxes(sb) }} { // the next driver learns of the sandbox later
 					list()
 					time.Sleep(time.Hour)
 					dratest.WaitIdle()
 					difftest.Equal(t, spec(r), given)
 				}
-				difftest.Equal(t, len(r.Metadata()), described)
+				difftest.Equal(t, len(r.Metadata), described)
 				r.Options.Gate += "-2" // so that the next driver writes the spec again
 				r.Start()
 				time.Sleep(time.Hour)

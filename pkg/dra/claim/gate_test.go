@@ -202,7 +202,7 @@ func TestRDMADevicesWithoutNetworkAreListedLast(t *testing.T) {
 // expectRDMAAtOpening fails the test if a gate is opened while an open gate of the pod does not list the RDMA devices of
 // all open gates. devices maps the ends of gates' names to their devices.
 func expectRDMAAtOpening(r *dratest.Rig, devices map[string]string) {
-	r.Reached = func(name string) {
+	r.Options.Reached = func(name string) {
 		if name != "gate open" {
 			return
 		}
@@ -314,14 +314,14 @@ func TestDriverDescribesDeviceThatNoPluginDescribes(t *testing.T) {
 			claim := dratest.DeviceClaim("u1", dratest.VF3, dratest.Network(`{"type":"sriov"}`)) // the VF is bound to vfio-pci
 			dratest.SetIfName(claim, "net2")                                                     // the captured pod has no net2
 			sb := r.AttachPod(claim)
-			if at := r.Attachment("u1"); at.PCI() != "0000:03:00.5" || len(r.Files("info")) != 1 {
+			if at := r.Record("u1").Attachments[0]; at.PCI() != "0000:03:00.5" || len(r.Files("info")) != 1 {
 				t.Errorf("got %s, files %q", at.Info, r.Files("info"))
 			}
 			mounted := strings.Contains(spec(r), filepath.Join(r.Options.DeviceInfoDir, r.Files("info")[0]))
 			difftest.Equal(t, mounted, exposed == nil)
 			difftest.Contains(t, spec(r), `"DEVINFO_NET2_PCI_ADDRESS=0000:03:00.5"`) // variables do not need the file
 			difftest.Equal(t, asked, []string{"/ " + r.Options.DeviceInfoDir})
-			told := r.Metadata()[0].Metadata.Attributes
+			told := r.Metadata[0].Metadata.Attributes
 			if n := told["devinfo-cni.io/vfIndex"].IntValue; n == nil || *n != 3 || told["devinfo-cni.io/type"].StringValue == nil {
 				t.Errorf("attributes of the slice or of the device information are missing: %v", told)
 			}

@@ -29,8 +29,8 @@ func makeExclusive(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim 
 
 // The administrator clears the attachment to the earlier sandbox only.
 func TestClearKeepsDeviceAndInterfaceOfLaterSandbox(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.PrepareVF0()
+	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 		r.Plugins.SetHook(dratest.Fail("", "s1"))
 		_ = r.RunPod(r.Sandbox("s1", "pod"))
 		r.EndPod(r.Sandbox("s1", "pod"))
@@ -216,15 +216,15 @@ func TestGivenUpDELIsRetriedWhileAnotherPodSharesNIC(t *testing.T) {
 	r.RemoveNetns(one)
 	difftest.Eventually(t, "given up", func() bool { return r.Agent.Census().Phases["Undeleted"] == 1 })
 	third := r.Sandbox("s3", "third")
-	r.RecordMultus(dratest.MultusEntry("third", "s3", r.Netns("s3"), dratest.ExclusiveLease("pci-0000:01:00.2")))
+	r.RecordMultus(dratest.MultusEntry(third, dratest.ExclusiveLease("pci-0000:01:00.2")))
 	difftest.Eventually(t, "left alone", func() bool { return strings.Contains(r.Record("a").Undeleted[0].DelError, "is held by pod ns/third") })
 	difftest.Must(t, os.Remove(noDel))
 	tries := r.Record("a").Undeleted[0].Tries
 	difftest.Eventually(t, "left alone again", func() bool { return r.Record("a").Undeleted[0].Tries > tries+1 })
-	r.ExpectInterfaces("s1_net1", "s2_net1")
+	difftest.Equal(t, r.Files("there"), []string{"s1_net1", "s2_net1"})
 	r.RemoveNetns(third)
 	difftest.Eventually(t, "deleted", func() bool { return r.Agent.Census().Phases["Undeleted"] == 0 })
-	r.ExpectInterfaces("s2_net1")
+	difftest.Equal(t, r.Files("there"), []string{"s2_net1"})
 }
 
 // The DEL of host-device fails if its function was unplugged, although nothing is left to do. A function that
@@ -250,7 +250,8 @@ func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 		sys, err := sysfs.Open(filepath.Join(b.Dir, "kernel/sys"))
 		difftest.Must(t, err)
 		b.Options.Devices.Lineage = sys.Lineage
-		b.RestartWithLeases()
+		b.Options.Devices.Journal = dratest.JournalIn(b.Dir, "boot1")
+		b.Start()
 		b.AttachDevice(dratest.VF0, "")
 		function, err := filepath.EvalSymlinks(filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
 		difftest.Must(t, err, os.Rename(function, function+".old"), os.CopyFS(function, os.DirFS(function+".old")))
@@ -258,10 +259,9 @@ func TestDELOfLostDeviceWaitsWhileMultusHoldsItsReplacement(t *testing.T) {
 		b.EndPod(b.Sandbox("s1", "pod"))
 		b.Unprepare("u1")
 		b.Plugins.SetHook(nil)
-		b.Sandbox("s9", "other")
 		line, err := sys.Lineage("0000:03:00.2")
 		difftest.Must(t, err)
-		entry := dratest.MultusEntry("other", "s9", b.Netns("s9"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
+		entry := dratest.MultusEntry(b.Sandbox("s9", "other"), journal.DeviceLease{ID: line[0].ID, Mode: journal.Exclusive, Object: line[0].Inode})
 		b.RecordMultus(entry)
 		tried := b.Plugins.Calls("DEL")
 		time.Sleep(3 * time.Hour)

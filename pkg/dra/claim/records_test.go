@@ -78,7 +78,7 @@ func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 
 		difftest.Must(t, os.Remove(fill))
 		difftest.Must(t, agent.RunPodSandbox(t.Context(), next))
-		r.ExpectInterfaces("s2_net1")
+		difftest.Equal(t, r.Files("there"), []string{"s2_net1"})
 	})
 }
 
@@ -96,7 +96,7 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 		_, err := agent.Prepare(t.Context(), r.ClaimOf("c", "u3", "pod3", dratest.Net("x", "net1", "")))
 		difftest.Is(t, err, syscall.EROFS)
 		difftest.Must(t, agent.StopPodSandbox(t.Context(), sb))
-		r.ExpectInterfaces()
+		r.ExpectFiles("there", 0)
 		difftest.Is(t, agent.Unprepare(t.Context(), "u1"), syscall.EROFS)
 
 		remount(0)
@@ -135,7 +135,7 @@ func TestDriverIsReadyOnlyWithRoomForAClaim(t *testing.T) {
 // recordSnapshots returns the records on disk after each step, by name of the step.
 func recordSnapshots(r *dratest.Rig) map[string]map[string][]byte {
 	all := map[string]map[string][]byte{}
-	r.Reached = func(step string) {
+	r.Options.Reached = func(step string) {
 		all[step] = map[string][]byte{}
 		for _, name := range r.Files("state") {
 			if data, err := os.ReadFile(filepath.Join(r.Options.StateDir, name)); err == nil {
@@ -161,7 +161,7 @@ func TestNextProcessReadsAndRemovesRecordOfAnyStep(t *testing.T) {
 		if len(records["undeleted"]) != 1 || len(records["deleted again"]) != 1 {
 			t.Fatalf("records of %d steps", len(records))
 		}
-		r.Reached = func(string) {}
+		r.Options.Reached = func(string) {}
 		for step, files := range records {
 			for name, record := range files {
 				difftest.Must(t, os.WriteFile(filepath.Join(r.Options.StateDir, name), record, 0o600))
@@ -205,7 +205,7 @@ func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 // The record of a claim without a network does not name the sandbox, so only the runtime can report it.
 func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		readClaims(r, func() (*resourceapi.ResourceClaim, error) { return nil, nil })
+		r.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return nil, nil })
 		r.Offer("mlx5-switchdev", "")
 		r.Start()
 		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, ""))
@@ -232,24 +232,27 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "reallocated": dratest.DeviceClaim("u1", dratest.VF2, vf)} {
 		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 			now, answer := last, error(nil)
-			readClaims(r, func() (*resourceapi.ResourceClaim, error) { return now, answer })
+			r.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return now, answer })
 			r.Options.UndeletedEvery = time.Minute
-			r.PrepareVF0()
-			kept := func(when string, leases int) {
+			r.UseJournal("mlx5-switchdev", "")
+			r.Start()
+			r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, vf))
+			kept := func(when string, holders ...string) {
 				t.Helper()
 				time.Sleep(5 * time.Minute)
-				difftest.Same(t, name+", records and leases: "+when, []int{len(r.Files("state")), len(r.Holders("pci-0000:03:00.2"))}, []int{1, leases})
+				difftest.Same(t, name+", records: "+when, r.Files("state"), []string{"u1.json"})
+				r.ExpectHolders("pci-0000:03:00.2", holders...)
 			}
 			difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
-			kept("its pod runs", 1)
+			kept("its pod runs", "claim ns/claim-u1")
 			r.Start() // the new process does not know the sandbox yet
-			kept("the runtime has listed no sandboxes", 1)
+			kept("the runtime has listed no sandboxes", "claim ns/claim-u1")
 			now, answer = nil, errors.New("no answer")
 			r.ListSandboxes()
 			r.EndPod(r.Sandbox("s1", "pod"))
-			kept("the server does not answer", 0)
+			kept("the server does not answer")
 			now, answer = dratest.DeviceClaim("u1", dratest.VF0, vf), nil
-			kept("the claim exists", 0)
+			kept("the claim exists")
 			now = last
 			other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
 			difftest.Must(t, r.Options.Devices.Journal.Hold(other))
@@ -301,7 +304,7 @@ func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
 			}()
 			time.Sleep(time.Millisecond) // until Prepare has added the claim to the table
 		})
-		r.Reached = func(name string) {
+		r.Options.Reached = func(name string) {
 			if name == "forgotten" {
 				meet()
 			}

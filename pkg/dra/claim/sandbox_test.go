@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -82,18 +83,8 @@ func TestSlowNetworkIsAttachedBesideItsSandbox(t *testing.T) {
 	})
 }
 
-// An ADD that fails while the runtime waits fails the sandbox, as the Device Configuration API asks.
-func TestADDThatFailsEarlyFailsSandbox(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Start()
-		r.Plugins.SetHook(dratest.Fail("ADD", "s1"))
-		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "400ms")))
-		difftest.Says(t, r.RunPod(r.Sandbox("s1", "pod")), dratest.ErrNoMaster.Error())
-		r.EndAndUnprepare(r.Sandbox("s1", "pod"), "u1")
-	})
-}
-
-// Claims of other pods are checked while the networks of the pod's own are attached, and the runtime waits for both.
+// An ADD that fails while the runtime waits fails the sandbox, as the Device Configuration API asks. Claims of other pods are
+// checked while the networks of the pod's own are attached, and the runtime waits for both.
 func TestADDThatFailsWhileClaimsAreCheckedFailsSandbox(t *testing.T) {
 	for _, answer := range []error{nil, errors.New("no answer")} {
 		for _, took := range []time.Duration{0, 200 * time.Millisecond, time.Second} { // within the budget and beyond it
@@ -211,9 +202,9 @@ func TestStopWaitsForRunningPlugins(t *testing.T) {
 }
 
 func TestMissingPluginLeavesNoPendingDELAndNoLease(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
 		r.Plugins.Missing["sriov"] = true
-		r.PrepareVF0()
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 		sb := r.Sandbox("s1", "pod")
 		difftest.Says(t, r.RunPod(sb), "not installed")
 		r.ExpectHolders("pci-0000:03:00.2")
@@ -225,9 +216,16 @@ func TestMissingPluginLeavesNoPendingDELAndNoLease(t *testing.T) {
 	})
 }
 
+// The kubelet learns when it is attached: only its containers can have been refused.
 func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Start()
+		var sb *api.PodSandbox
+		opened := 0
+		r.Start().SetOpened(func(device string) {
+			opened++
+			difftest.Equal(t, device, "cni")
+			difftest.Must(t, r.CreateContainer(sb, "u1_y"))
+		})
 		failures := 2
 		r.Plugins.SetHook(func(command, _, ifName string) error {
 			if command == "ADD" && ifName == "net2" && failures > 0 {
@@ -238,7 +236,7 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 		})
 		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "late 10s")))
 		began := time.Now()
-		sb := r.RunSandbox("s1", "pod")
+		sb = r.RunSandbox("s1", "pod")
 		difftest.Same(t, "the sandbox waits", time.Since(began), time.Duration(0))
 		difftest.Must(t, r.CreateContainer(sb, "u1_x"))
 		difftest.Says(t, r.CreateContainer(sb, "u1_y"), "unresolvable CDI device")
@@ -246,6 +244,8 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 		if err := r.CreateContainer(sb, "u1_y"); err != nil || r.Plugins.Calls("ADD s1 net2") != 3 || r.Plugins.Calls("DEL s1 net2") != 2 || r.Plugins.Calls("DEL s1 net1") != 0 {
 			t.Errorf("%v, %q", err, r.Plugins.Started)
 		}
+		time.Sleep(10 * time.Minute) // the sweeps
+		difftest.Same(t, "times that the kubelet is woken", opened, 1)
 		r.EndAndUnprepare(sb, "u1")
 	})
 }
@@ -269,7 +269,7 @@ func TestSandboxNeverWaitsForLateNetwork(t *testing.T) {
 				return nil, errors.New("no answer")
 			}
 			attached := 0
-			r.Reached = func(name string) {
+			r.Options.Reached = func(name string) {
 				if name == "metadata" {
 					if attached++; attached == 2 { // net3 is on record, and its gate is closed
 						time.Sleep(300 * time.Millisecond)
@@ -329,7 +329,7 @@ func TestPodIsAttachedAndDetachedOnce(t *testing.T) {
 		t.Error("Prepare ran a plugin or opened a gate")
 	}
 	sb := r.RunSandbox("s1", "pod")
-	r.ExpectInterfaces("s1_net1", "s1_net2", "s1_net3")
+	difftest.Equal(t, r.Files("there"), []string{"s1_net1", "s1_net2", "s1_net3"})
 	r.ExpectFiles("cdi", 3)
 	others := &api.PodSandbox{Id: "s9", Uid: "other"} // its pod has no claim
 	for _, sb := range []*api.PodSandbox{sb, sb, others} {
@@ -353,14 +353,14 @@ func TestDELRepeatsArgumentsOfADDBeforeNextADD(t *testing.T) {
 	sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 	difftest.Must(t, agent.RunPodSandbox(t.Context(), r.Sandbox("s2", "pod")))
 	difftest.Must(t, agent.StopPodSandbox(t.Context(), sb)) // late, after the next sandbox was attached
-	r.ExpectInterfaces("s2_net1")
+	difftest.Equal(t, r.Files("there"), []string{"s2_net1"})
 	r.RemoveNetns(r.Sandbox("s2", "pod"))
 	difftest.Must(t, agent.Unprepare(t.Context(), "u1"))
 	of := func(command, sandbox, netns string) dratest.Call {
 		args := "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=pod;K8S_POD_INFRA_CONTAINER_ID=" + sandbox + ";K8S_POD_UID=uid-pod;K8S_RESOURCE_CLAIM=a"
 		return dratest.Call{Command: command, Sandbox: sandbox, IfName: "net1", Netns: netns, Args: args, HasResult: command == "DEL"}
 	}
-	first, second := r.Netns("s1"), r.Netns("s2")
+	first, second := dratest.NetnsOf(sb), filepath.Join(r.Dir, "netns/s2")
 	difftest.Equal(t, r.Calls(), []dratest.Call{of("ADD", "s1", first), of("DEL", "s1", first), of("ADD", "s2", second), of("DEL", "s2", second)})
 }
 
@@ -408,7 +408,7 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 		Attributes:  map[string]resourceapi.DeviceAttribute{"mtu": {IntValue: new(int64(1450))}},
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
 	}
-	difftest.Equal(t, r.Metadata(), want)
+	difftest.Equal(t, r.Metadata, want)
 	claim.Status.Allocation.Devices.Config = nil // an accepted claim stays accepted
 	for range 2 {
 		got, err := agent.Prepare(t.Context(), claim)

@@ -34,8 +34,8 @@ func TestAlternativesOfRequestsAreAttached(t *testing.T) {
 
 // Several pods may use one claim after another. The device and the rules may change between two pods.
 func TestPrepareAgainChecksCurrentOffer(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.PrepareVF0()
+	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 		r.Plugins.SetHook(dratest.Fail("", ""))
 		r.GiveUpDEL(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 		r.ExpectPhase("Undeleted", 1)
@@ -58,7 +58,7 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 				r.ExpectNothing()
 				return
 			}
-			at := r.Attachment("u1")
+			at := r.Record("u1").Attachments[0]
 			got = []string{fmt.Sprintf("%s, deviceID %q", at.List, at.Capabilities["deviceID"])}
 		})
 		return got
@@ -88,7 +88,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 		slices.Sort(r.Plugins.Started)
 		difftest.Equal(t, r.Plugins.Started, []string{"ADD s1 net0", "ADD s1 net1"})
 		difftest.Must(t, r.CreateContainer(sb, "u1_r", "u1_r_1"))
-		told := r.Metadata()
+		told := r.Metadata
 		last := told[len(told)-2:] // the devices of a request are written together
 		for n, address := range []string{"0000:03:00.2", "0000:03:00.4"} {
 			difftest.Contains(t, string(r.Record("u1").Attachments[n].List), address)

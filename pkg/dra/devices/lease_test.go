@@ -29,7 +29,7 @@ import (
 func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 	const other, pfLease, vfLease = "is held by pod ns/other", "pci-0000:03:00.0", "pci-0000:03:00.2"
 	multus := func(pod, sandbox string, lease journal.DeviceLease) func(*dratest.Rig) {
-		return func(r *dratest.Rig) { r.RecordMultus(dratest.MultusEntry(pod, sandbox, r.Netns(sandbox), lease)) }
+		return func(r *dratest.Rig) { r.RecordMultus(dratest.MultusEntry(r.Sandbox(sandbox, pod), lease)) }
 	}
 	for name, test := range map[string]struct {
 		device, plugin string
@@ -42,11 +42,14 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 		"an SF": {dratest.SF4, `host-device","capabilities":{"deviceID":true},"x":"`, multus("other", "s0", dratest.ExclusiveLease("auxiliary-mlx5_core.sf.4")),
 			[]string{"mlx5_core.sf.4) " + other}},
 		"by sriov-cni alone": {dratest.VF0, "sriov", func(r *dratest.Rig) {
-			difftest.Must(r.T, os.WriteFile(filepath.Join(r.Options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(r.Netns("s0")), 0o600))
+			difftest.Must(r.T, os.WriteFile(filepath.Join(r.Options.Devices.Journal.SRIOVLocks, "0000:03:00.2"), []byte(filepath.Join(r.Dir, "netns/s0")), 0o600))
 		}, []string{other + " (by sriov-cni)"}},
 		"to the pod itself": {dratest.VF0, "sriov", multus("pod", "s1", dratest.ExclusiveLease(vfLease)), nil},
-		"to a deleted pod":  {dratest.VF0, "sriov", multus("other", "s9", dratest.ExclusiveLease(vfLease)), nil},
-		"no device":         {dratest.VF0, "sriov", func(*dratest.Rig) {}, nil},
+		"to a deleted pod": {dratest.VF0, "sriov", func(r *dratest.Rig) {
+			multus("other", "s9", dratest.ExclusiveLease(vfLease))(r)
+			r.RemoveNetns(r.Sandbox("s9", "other"))
+		}, nil},
+		"no device": {dratest.VF0, "sriov", func(*dratest.Rig) {}, nil},
 	} {
 		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			var told []claim.Notice
@@ -76,8 +79,10 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		second := dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`))
-		r.Confirm(second)
-		r.PrepareVF0()
+		r.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return second, nil })
+		r.UseJournal("mlx5-switchdev", "")
+		r.Start()
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 		r.Plugins.SetHook(dratest.Fail("", ""))
 		_ = r.RunPod(r.Sandbox("s1", "pod"))
 		r.EndPod(r.Sandbox("s1", "pod"))
@@ -103,7 +108,8 @@ func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 	t.Parallel()
 	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
-		b.RestartWithLeases()
+		b.Options.Devices.Journal = dratest.JournalIn(b.Dir, "boot1")
+		b.Start()
 		b.AttachDevice(dratest.VF2, "vfio-pci")
 		b.Prepare(dratest.OnDevice(b.ClaimOf("b", "u2", "next", dratest.Net("x", "net1", "")), 0, dratest.VF2, "vfio-pci"))
 		refused := func(sandbox string, parts ...string) {
@@ -123,7 +129,7 @@ func TestDeviceStaysWithClaimUntilRestored(t *testing.T) {
 		b.Unprepare("u1")
 		b.ExpectPhase("Undeleted", 1)
 		refused("s4", "was given up", "cni-dra-driver clear u1")
-		difftest.As[*journal.HeldError](t, b.Options.Devices.Journal.Put(dratest.MultusEntry("other", "s9", b.Netns("s9"), dratest.ExclusiveLease("pci-0000:03:00.4")), nil))
+		difftest.As[*journal.HeldError](t, b.Options.Devices.Journal.Put(dratest.MultusEntry(b.Sandbox("s9", "other"), dratest.ExclusiveLease("pci-0000:03:00.4")), nil))
 		b.Plugins.SetHook(nil)
 		time.Sleep(2 * time.Hour) // the hourly retry
 		dratest.WaitIdle()
@@ -242,7 +248,7 @@ func TestDeviceIsOfferedWhileItsLeaseIsFree(t *testing.T) {
 				}
 				alone, err := journal.LeasesOf(host.Sys, journal.Exclusive, d.LeaseID())
 				difftest.Must(t, err)
-				entry := dratest.MultusEntry("other", "s0", dratest.NetnsOf(r.Sandbox("s0", "other")), alone...)
+				entry := dratest.MultusEntry(r.Sandbox("s0", "other"), alone...)
 				sb := r.AttachPod(claim)
 				difftest.As[*journal.HeldError](t, j.Free(entry))
 				r.EndPod(sb)

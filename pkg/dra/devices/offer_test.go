@@ -197,7 +197,7 @@ func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
 		}
 		difftest.Same(t, "the device returns after the read", dratest.Survey(agent), was)
 		r.Prepare(dratest.DeviceClaim("u2", dratest.VF2, dratest.Network(`{"type":"sriov"}`)))
-		difftest.Equal(t, r.Attachment("u2").NodeDevice.IfName, "enp3s0f0v2") // although the last survey did not see the interface
+		difftest.Equal(t, r.Record("u2").Attachments[0].NodeDevice.IfName, "enp3s0f0v2") // although the last survey did not see the interface
 		difftest.Must(t, agent.Unprepare(t.Context(), "u2"))
 		wanted("the node has the device again")
 	})

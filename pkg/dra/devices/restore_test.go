@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
@@ -44,7 +45,7 @@ func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 				if cmp.Equal(dratest.CapturedDevices(), dratest.ReadDevices(b.Kernel)) {
 					t.Error("the pod does not have the device")
 				}
-				told := b.Metadata()
+				told := b.Metadata
 				attributes := told[len(told)-1].Metadata.Attributes
 				b.EndPod(b.Sandbox("s1", "pod"))
 				b.Unprepare("u1")
@@ -70,7 +71,8 @@ func TestDeviceIsRestoredAfterDEL(t *testing.T) {
 // The administrator has removed the rules. Restoring a device still needs the journal.
 func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
 	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
-		b.RestartWithLeases()
+		b.Options.Devices.Journal = dratest.JournalIn(b.Dir, "boot1")
+		b.Start()
 		b.AttachDevice(dratest.VF0, "")
 		b.Stop()
 		b.Options.Devices.Inventory = nil
@@ -86,11 +88,13 @@ func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
 // the devinfo plugin from giving it to another pod.
 func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 	dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
-		b.RestartWithLeases()
+		b.Options.Devices.Journal = dratest.JournalIn(b.Dir, "boot1")
+		b.Start()
 		b.AttachDevice(dratest.VF0, "")
 		sb := b.Sandbox("s1", "pod")
 		b.RemoveNetns(sb)
-		b.RestartWithLeases() // the former process held the namespace
+		b.Options.Devices.Journal = dratest.JournalIn(b.Dir, "boot1")
+		b.Start() // the former process held the namespace
 		time.AfterFunc(3*time.Second, func() { dratest.NoError(t, b.Kernel.EndNetns(dratest.NetnsOf(sb))) })
 		began := time.Now()
 		difftest.Must(t, b.Agent.StopPodSandbox(t.Context(), sb))
@@ -114,9 +118,9 @@ func TestRestoreWaitsForDeviceOfRemovedNamespace(t *testing.T) {
 func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 	t.Parallel()
 	dratest.InBubble(t, func(t *testing.T, b *dratest.Rig) {
-		b.AddDevices()
+		b.Kernel = dratest.AddDevices(&b.Options, b.Dir)
 		next := dratest.OnDevice(b.ClaimOf("a", "u1", "next", dratest.Net("x", "net1", "")), 0, dratest.VF2, "")
-		b.Confirm(next)
+		b.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return next, nil })
 		b.Start()
 		b.AttachDevice(dratest.VF0, "")
 		b.Kernel.Fault = func() error { return errors.New("firmware says no") }
@@ -269,7 +273,7 @@ func TestDeviceIsNotRestoredAfterReboot(t *testing.T) {
 		difftest.Must(t, os.Remove(filepath.Join(b.Dir, "netns/s1")))
 		difftest.Must(t, os.RemoveAll(filepath.Join(b.Dir, "kernel")))
 		b.Options.BootID = "boot2"
-		b.AddDevices()
+		b.Kernel = dratest.AddDevices(&b.Options, b.Dir)
 		difftest.Must(t, b.Kernel.Use("0000:03:00.4", 2000, "02:00:00:00:00:01"))
 		b.Start()
 		b.ListSandboxes()

@@ -196,12 +196,6 @@ func AddDevicesOf(text []byte, o *claim.Options, dir string) *restoretest.Kernel
 	return k
 }
 
-// AddDevices adds the captured host's devices to the rig and its plugins.
-func (r *Rig) AddDevices() {
-	r.Kernel = AddDevices(&r.Options, r.Dir)
-	r.Plugins.Kernel = r.Kernel
-}
-
 // useDevice moves the device into the pod, as a plugin does at ADD, and changes its settings, as the pod does later.
 func (p pluginConf) useDevice(k *restoretest.Kernel, netns, ifName string) error {
 	if p.DeviceID == "" {

@@ -37,11 +37,12 @@ func (r *Rig) CallNames() (list []string) {
 // Files returns the names of the files in a directory of the rig, without the temporary files of writers that are at work
 // or were killed.
 func (r *Rig) Files(dir string) []string {
-	return slices.DeleteFunc(r.allFiles(dir), func(name string) bool { return strings.HasPrefix(name, ".") })
+	return slices.DeleteFunc(namesIn(filepath.Join(r.Dir, dir)), func(name string) bool { return strings.HasPrefix(name, ".") })
 }
 
-func (r *Rig) allFiles(dir string) (names []string) {
-	entries, _ := os.ReadDir(filepath.Join(r.Dir, dir))
+// namesIn returns the names in a directory, except that of a lock.
+func namesIn(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir) // it may not exist yet
 	for _, e := range entries {
 		if e.Name() != "lock" {
 			names = append(names, e.Name())
@@ -50,7 +51,8 @@ func (r *Rig) allFiles(dir string) (names []string) {
 	return names
 }
 
-// ExpectFiles checks the number of files in a directory of the rig.
+// ExpectFiles checks the number of files in a directory of the rig, such as "there", which has the interfaces of the plugin
+// "fake" that are processes.
 func (r *Rig) ExpectFiles(dir string, n int) {
 	r.T.Helper()
 	if got := r.Files(dir); len(got) != n {
@@ -62,14 +64,8 @@ func (r *Rig) ExpectFiles(dir string, n int) {
 func (r *Rig) ExpectNothing() {
 	r.T.Helper()
 	for _, dir := range []string{"there", "state", "cdi", "info", "dp", "cache"} {
-		difftest.Same(r.T, dir, r.allFiles(dir), []string(nil))
+		difftest.Same(r.T, dir, namesIn(filepath.Join(r.Dir, dir)), []string(nil))
 	}
-}
-
-// ExpectInterfaces checks which interfaces of the plugin "fake" exist.
-func (r *Rig) ExpectInterfaces(names ...string) {
-	r.T.Helper()
-	difftest.Same(r.T, "there", r.Files("there"), names)
 }
 
 // ExpectPhase checks the number of attachments in a phase.
@@ -94,22 +90,14 @@ func (r *Rig) Record(uid string) state.Claim {
 	return record
 }
 
-// Attachment returns the first attachment on record.
-func (r *Rig) Attachment(uid string) state.Attachment { return r.Record(uid).Attachments[0] }
-
-// Holders returns the holders of a device.
-func (r *Rig) Holders(id string) (list []string) {
-	r.T.Helper()
-	all, err := r.Options.Devices.Journal.Holders(journal.OfDevice, id)
-	difftest.Must(r.T, err)
-	for _, h := range all {
-		list = append(list, h.Name())
-	}
-	return list
-}
-
 // ExpectHolders checks that a device has exactly these holders.
 func (r *Rig) ExpectHolders(id string, holders ...string) {
 	r.T.Helper()
-	difftest.Same(r.T, "holders of "+id, r.Holders(id), holders)
+	all, err := r.Options.Devices.Journal.Holders(journal.OfDevice, id)
+	difftest.Must(r.T, err)
+	var names []string
+	for _, h := range all {
+		names = append(names, h.Name())
+	}
+	difftest.Same(r.T, "holders of "+id, names, holders)
 }

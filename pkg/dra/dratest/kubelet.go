@@ -1,11 +1,8 @@
 package dratest
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -19,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
-	"k8s.io/dynamic-resource-allocation/devicemetadata"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"devinfo-cni.io/pkg/dra"
@@ -56,35 +51,30 @@ func APIServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Objec
 // StartKubelet starts the rig's agent as a DRA plugin until the test ends.
 func (r *Rig) StartKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 	r.T.Helper()
-	agent, t := r.newAgent(), r.T
-	k, err := dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
-		Node: "node1", Client: client, PluginDir: r.Dir, RegistrarDir: r.Dir, Limit: limit, Metadata: !r.NoMetadata,
-		Withdraw: r.Withdraw, Fatal: func(err error) { t.Error(err) },
+	t := r.T
+	var k *dra.Kubelet
+	r.start(func(agent *dra.Agent) (hangUp func()) {
+		var err error
+		k, err = dra.StartKubelet(context.Background(), agent, dra.KubeletOptions{
+			Node: "node1", Client: client, PluginDir: r.Dir, RegistrarDir: r.Dir, Limit: limit, Metadata: !r.NoMetadata,
+			Withdraw: r.Withdraw, Fatal: func(err error) { t.Error(err) },
+		})
+		difftest.Must(t, err)
+		return k.Stop
 	})
-	difftest.Must(t, err)
-	r.run(agent, k.Stop)
 	return k
 }
 
 // PrepareByKubelet prepares claims through the kubelet's API and returns the responses by UID.
 func (r *Rig) PrepareByKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
 	r.T.Helper()
-	all := r.AskToPrepare(claims...)
-	for uid, a := range all {
-		if a.GetError() != "" {
-			r.T.Fatalf("%s: %s", uid, a.Error)
-		}
-	}
-	return all
-}
-
-// AskToPrepare is PrepareByKubelet, but the responses may have errors.
-func (r *Rig) AskToPrepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
-	r.T.Helper()
 	plugin, references := r.CallAsKubelet(claims)
 	answer, err := plugin.NodePrepareResources(r.T.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
 	difftest.Must(r.T, err)
-	return answer.Claims
+	for uid, a := range answer.GetClaims() {
+		difftest.Same(r.T, uid, a.GetError(), "")
+	}
+	return answer.GetClaims()
 }
 
 // UnprepareByKubelet unprepares claims through the kubelet's API.
@@ -142,17 +132,7 @@ func (r *Rig) StartOffering(client *fake.Clientset, n *Node) *dra.Agent {
 	return r.Agent
 }
 
-// MetadataFile returns the path of the metadata of a claim's request r.
-func (r *Rig) MetadataFile(claim *resourceapi.ResourceClaim) string {
-	return filepath.Join(r.Dir, "dra-device-metadata", claim.Namespace+"_"+claim.Name, "r", "metadata.json")
-}
-
-// ReadMetadata decodes a claim's metadata with Kubernetes' reader. It returns the zero value if the claim has none.
-func (r *Rig) ReadMetadata(claim *resourceapi.ResourceClaim) (read metadataapi.DeviceMetadata) {
-	r.T.Helper()
-	text, err := os.ReadFile(r.MetadataFile(claim))
-	if !os.IsNotExist(err) {
-		difftest.Must(r.T, err, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(text)), &read))
-	}
-	return read
+// MetadataFile returns the path of the metadata of a claim's request r, in the directory of a rig.
+func MetadataFile(dir string, claim *resourceapi.ResourceClaim) string {
+	return filepath.Join(dir, "dra-device-metadata", claim.Namespace+"_"+claim.Name, "r", "metadata.json")
 }

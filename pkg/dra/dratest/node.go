@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
+
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
@@ -172,10 +174,10 @@ func isNetnsMissing(netns string) (bool, error) {
 }
 
 // MultusEntry returns the journal entry of an ADD by Multus.
-func MultusEntry(pod, sandbox, netns string, leases ...journal.DeviceLease) *journal.Entry {
+func MultusEntry(sb *api.PodSandbox, leases ...journal.DeviceLease) *journal.Entry {
 	return &journal.Entry{
-		Key: journal.Key{Network: "sriov-net", ContainerID: sandbox, IfName: "net7"}, Netns: netns, Complete: true, Time: time.Now(),
-		Args: "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=" + pod, Pod: "uid-" + pod, Leases: leases,
+		Key: journal.Key{Network: "sriov-net", ContainerID: sb.Id, IfName: "net7"}, Netns: NetnsOf(sb), Complete: true, Time: time.Now(),
+		Args: "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=" + sb.Name, Pod: sb.Uid, Leases: leases,
 	}
 }
 

@@ -134,6 +134,7 @@ func Check(err error) {
 // configuration and to hook.
 type Plugins struct {
 	version.PluginDecoder
+	rig        *Rig
 	mu         sync.Mutex
 	interfaces map[string]bool   // "sandbox ifName" that exist
 	Started    []string          // "COMMAND sandbox ifName" of all calls
@@ -142,14 +143,13 @@ type Plugins struct {
 	Missing    map[string]bool   // types that are not installed
 	Netns      map[string]string // CNI_NETNS of the last DEL, by type
 	hook       func(command, sandbox, ifName string) error
-	Kernel     *restoretest.Kernel      // kernel of the devices; nil = no devices
 	GivenUp    func(device string) bool // reports whether restoring a device was given up; nil = never
 	VLAN       int                      // VLAN that ADD sets on a VF and DEL does not reset; 0 = none
 }
 
 // UsePlugins makes the plugins of the rig ones without processes.
 func (r *Rig) UsePlugins() *Plugins {
-	r.Plugins = &Plugins{interfaces: map[string]bool{}, busy: map[string]bool{}, Missing: map[string]bool{}, Netns: map[string]string{}}
+	r.Plugins = &Plugins{rig: r, interfaces: map[string]bool{}, busy: map[string]bool{}, Missing: map[string]bool{}, Netns: map[string]string{}}
 	r.Options.Exec = r.Plugins
 	return r.Plugins
 }
@@ -208,7 +208,7 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	}
 	if command == "DEL" {
 		p.setInterface(what, false)
-		return nil, conf.returnDevice(p.Kernel, netns, ifName)
+		return nil, conf.returnDevice(p.rig.Kernel, netns, ifName)
 	}
 	return fmt.Appendf(nil, `{"cniVersion": %q, "interfaces": [{"name": %q, "mac": "02:00:00:00:00:01", "sandbox": %q}], "dns": {}}`,
 		conf.CNIVersion, ifName, netns), nil
@@ -216,20 +216,20 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 
 // useDevice runs [pluginConf.useDevice]. It records a violation if the device is not restored, or has the wrong driver.
 func (p *Plugins) useDevice(conf pluginConf, netns, ifName string) {
-	if conf.DeviceID == "" || p.Kernel == nil {
+	if conf.DeviceID == "" || p.rig.Kernel == nil {
 		return
 	}
-	err := conf.checkDevice(p.Kernel)
+	err := conf.checkDevice(p.rig.Kernel)
 	if err != nil && p.GivenUp != nil && p.GivenUp(conf.DeviceID) { // the next ADD uses the old note
 		err = nil
 	}
 	if err == nil {
-		err = conf.useDevice(p.Kernel, netns, ifName)
+		err = conf.useDevice(p.rig.Kernel, netns, ifName)
 	}
 	if vf := CapturedDevices()[conf.DeviceID].VF; err == nil && p.VLAN > 0 && vf != nil {
 		of := *vf
 		of.VLAN = p.VLAN
-		err = p.Kernel.ConfigureVF(conf.DeviceID, of)
+		err = p.rig.Kernel.ConfigureVF(conf.DeviceID, of)
 	}
 	if err != nil && !errors.Is(err, link.ErrNoNetns) && !errors.Is(err, restore.ErrNotOnNode) {
 		p.mu.Lock()

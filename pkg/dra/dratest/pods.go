@@ -56,21 +56,16 @@ func OnNode(t *testing.T, test func(t *testing.T, r *Rig)) {
 func InBubbleWithDevices(t *testing.T, test func(t *testing.T, r *Rig)) {
 	t.Helper()
 	InBubble(t, func(t *testing.T, r *Rig) {
-		r.AddDevices()
+		r.Kernel = AddDevices(&r.Options, r.Dir)
 		r.Start()
 		test(t, r)
 	})
 }
 
-// Confirm makes the API server know these claims, so that Prepare can confirm another allocation. Call it before Start.
-func (r *Rig) Confirm(claims ...*resourceapi.ResourceClaim) {
-	r.Options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-		for _, c := range claims {
-			if c.UID == ref.UID {
-				return c, nil
-			}
-		}
-		return nil, errors.New("no API server")
+// ReadClaims makes reads of claims from the API server call read. Call it before Start.
+func (r *Rig) ReadClaims(read func() (*resourceapi.ResourceClaim, error)) {
+	r.Options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+		return read()
 	}
 }
 
@@ -124,9 +119,6 @@ func SandboxIn(dir, id, pod string) *api.PodSandbox {
 	return &api.PodSandbox{Id: id, Name: pod, Namespace: "ns", Uid: "uid-" + pod,
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "ipc"}, {Type: "network", Path: netns}}}}
 }
-
-// Netns returns the path of a sandbox's network namespace.
-func (r *Rig) Netns(sandbox string) string { return filepath.Join(r.Dir, "netns", sandbox) }
 
 // NetnsOf returns the network namespace of a sandbox, or "" for the host's.
 func NetnsOf(sb *api.PodSandbox) string {
@@ -226,24 +218,8 @@ func (r *Rig) GiveUpDEL(claim *resourceapi.ResourceClaim) {
 	WaitIdle() // calls return before everything is on disk
 }
 
-// PrepareVF0 starts an agent with a journal and prepares a claim of VF0.
-func (r *Rig) PrepareVF0() {
-	r.T.Helper()
-	r.Options.Devices.Journal = JournalIn(r.Dir, "boot1")
-	r.Offer("mlx5-switchdev", "")
-	r.Start()
-	r.Prepare(DeviceClaim("u1", VF0, Network(`{"type":"sriov"}`)))
-}
-
 // AttachDevice attaches sandbox s1 to a claim of a device.
 func (r *Rig) AttachDevice(device, driver string) {
 	r.T.Helper()
 	r.AttachPod(OnDevice(r.ClaimOf("a", "u1", "pod", Net("x", "net1", "")), 0, device, driver))
-}
-
-// RestartWithLeases restarts the agent with a journal.
-func (r *Rig) RestartWithLeases() {
-	r.Stop()
-	r.Options.Devices.Journal = JournalIn(r.Dir, "boot1")
-	r.Start()
 }

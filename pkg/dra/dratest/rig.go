@@ -5,12 +5,10 @@ package dratest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -43,12 +41,13 @@ type Rig struct {
 	Agent   *dra.Agent
 	// Registry has the metrics of Agent.
 	Registry *prometheus.Registry
-	Stop     func()            // stops Agent
-	Reached  func(name string) // see claim.Options
+	Stop     func() // stops Agent
 	// runtimeWaits is the container runtime's time limit for a call. The default of runtimes is 2 s; it is
 	// longer in tests with real time.
 	runtimeWaits time.Duration
-	Measured     bool // no instruments: see withLockCheck
+
+	Measured     bool            // no instruments: see withLockCheck
+	OutsideCalls map[string]bool // functions of the options that the agent has called
 
 	Withdraw       bool // see dra.KubeletOptions
 	NoMetadata     bool
@@ -57,11 +56,11 @@ type Rig struct {
 	Plugins *Plugins            // nil = plugins are processes
 	Kernel  *restoretest.Kernel // kernel of the devices; nil = no devices
 
-	mu           sync.Mutex
-	notices      []string // their reasons
-	reports      []status.Report
-	metadata     []kubeletplugin.Device
-	outsideCalls map[string]bool // see withLockCheck
+	mu      sync.Mutex
+	notices []string // their reasons
+	reports []status.Report
+
+	Metadata []kubeletplugin.Device // of networks, in the order in which the agent wrote it; read it while the agent is idle
 }
 
 // NewRig returns a rig that exists until the test ends. Its agent is not started.
@@ -70,7 +69,7 @@ func NewRig(t testing.TB) *Rig {
 	dir, err := os.MkdirTemp("", "dra-")
 	difftest.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &Rig{T: t, Dir: dir, Options: Options(dir), runtimeWaits: 3 * time.Minute, Reached: func(string) {}}
+	r := &Rig{T: t, Dir: dir, Options: Options(dir), runtimeWaits: 3 * time.Minute, OutsideCalls: map[string]bool{}}
 	r.MetadataWriter = r
 	r.Options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.Options.Devices.Lineage = NewNode(t, "mlx5-switchdev").Lineage
@@ -79,7 +78,24 @@ func NewRig(t testing.TB) *Rig {
 		defer r.mu.Unlock()
 		r.notices = append(r.notices, n.Reason)
 	}
-	r.Options.ClaimsOf = r.reservedFor
+	r.Options.ClaimsOf = func(ctx context.Context, pod state.Pod) (names []string, err error) { // those that are reserved for it
+		records, _ := r.Agent.Records()
+		for _, record := range records {
+			var ref kubeletplugin.NamespacedObject
+			ref.Namespace, ref.Name, ref.UID = record.Namespace, record.Name, types.UID(record.UID)
+			claim, err := r.Options.Read(ctx, ref)
+			if err != nil {
+				return nil, err
+			}
+			if claim == nil {
+				continue
+			}
+			if pods, _ := cniconfig.Pods(claim); slices.ContainsFunc(pods, func(p state.Pod) bool { return p.UID == pod.UID }) {
+				names = append(names, record.Name)
+			}
+		}
+		return names, nil
+	}
 	r.Options.Status = func(_ context.Context, report status.Report) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -87,29 +103,6 @@ func NewRig(t testing.TB) *Rig {
 		return nil
 	}
 	return r
-}
-
-// reservedFor returns the names of the prepared claims that are reserved for a pod, which are those that it uses.
-func (r *Rig) reservedFor(ctx context.Context, pod state.Pod) (names []string, err error) {
-	for _, file := range r.Files("state") {
-		var record state.Claim
-		if text, err := os.ReadFile(filepath.Join(r.Options.StateDir, file)); err != nil || json.Unmarshal(text, &record) != nil {
-			continue // it is being replaced
-		}
-		var ref kubeletplugin.NamespacedObject
-		ref.Namespace, ref.Name, ref.UID = record.Namespace, record.Name, types.UID(record.UID)
-		claim, err := r.Options.Read(ctx, ref)
-		if err != nil {
-			return nil, err
-		}
-		if claim == nil {
-			continue
-		}
-		if pods, _ := cniconfig.Pods(claim); slices.ContainsFunc(pods, func(p state.Pod) bool { return p.UID == pod.UID }) {
-			names = append(names, record.Name)
-		}
-	}
-	return names, nil
 }
 
 // Options returns the options of an agent whose directories are below dir.
@@ -151,15 +144,14 @@ func fileIsNetns(path string) error {
 // Start stops the running agent, if any, and starts another, until the test ends.
 func (r *Rig) Start() *dra.Agent {
 	r.T.Helper()
-	r.Options.Reached = r.Reached
-	agent := r.newAgent()
-	agent.SetMetadata(r.MetadataWriter)
-	r.run(agent, func() {})
-	return agent
+	return r.start(func(agent *dra.Agent) (hangUp func()) {
+		agent.SetMetadata(r.MetadataWriter)
+		return func() {}
+	})
 }
 
-// newAgent stops the running agent, if any, and returns another one that does not run yet.
-func (r *Rig) newAgent() *dra.Agent {
+// start is Start. It calls connect before the agent runs, and r.Stop calls hangUp before it stops the agent.
+func (r *Rig) start(connect func(*dra.Agent) (hangUp func())) *dra.Agent {
 	r.T.Helper()
 	if r.Agent != nil {
 		r.Stop()
@@ -169,21 +161,20 @@ func (r *Rig) newAgent() *dra.Agent {
 	var agent *dra.Agent
 	o := r.Options
 	if !r.Measured {
-		o = r.withLockCheck(func() {
+		o = withLockCheck(&r.Options, func(what string) {
 			if agent != nil {
 				NoError(r.T, agent.Check())  // takes the mutex of package claim
 				_ = agent.Node.OthersKnown() // takes the mutex of package devices
 			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.OutsideCalls[what] = true
 		})
 	}
 	made, err := claim.New(o)
 	difftest.Must(r.T, err)
 	agent = made
-	return agent
-}
-
-// run runs an agent until the test ends or r.Stop is called. r.Stop first calls hangUp.
-func (r *Rig) run(agent *dra.Agent, hangUp func()) {
+	hangUp := connect(agent)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); agent.Run(ctx) }()
@@ -195,21 +186,15 @@ func (r *Rig) run(agent *dra.Agent, hangUp func()) {
 		difftest.Must(r.T, agent.Close())
 	})
 	r.T.Cleanup(r.Stop)
+	return agent
 }
 
 // UpdateRequestMetadata is the agent's writer of metadata.
 func (r *Rig) UpdateRequestMetadata(_ context.Context, _, _ string, _ types.UID, _ string, devices []kubeletplugin.Device) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.metadata = append(r.metadata, devices...)
+	r.Metadata = append(r.Metadata, devices...)
 	return nil
-}
-
-// Metadata returns the metadata of networks, in the order in which the agent wrote it.
-func (r *Rig) Metadata() []kubeletplugin.Device {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.metadata)
 }
 
 // Notices returns the reasons of the agent's notices.
@@ -268,19 +253,9 @@ func (r *Rig) Samples() map[string]float64 {
 	return samples
 }
 
-// withLockCheck returns the rig's options, with functions that call locks first. locks takes both mutexes, so
-// the test hangs if the agent holds one of them during a read or a call.
-func (r *Rig) withLockCheck(locks func()) claim.Options {
-	ask := func(what string) {
-		locks()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.outsideCalls == nil {
-			r.outsideCalls = map[string]bool{}
-		}
-		r.outsideCalls[what] = true
-	}
-	// instrument makes each function of to ask first. live has the functions that it then calls: tests change them.
+// withLockCheck returns options whose functions first call ask with their names, and then those of live, which tests
+// change. If ask takes both mutexes of the agent, the test hangs if the agent holds one of them during a read or a call.
+func withLockCheck(live *claim.Options, ask func(what string)) claim.Options {
 	instrument := func(live, to any) {
 		now, fields := reflect.ValueOf(live).Elem(), reflect.ValueOf(to).Elem()
 		for n := range fields.NumField() {
@@ -294,9 +269,9 @@ func (r *Rig) withLockCheck(locks func()) claim.Options {
 			}))
 		}
 	}
-	o := r.Options
-	instrument(&r.Options, &o)
-	instrument(&r.Options.Devices, &o.Devices)
+	o := *live
+	instrument(live, &o)
+	instrument(&live.Devices, &o.Devices)
 	if node := o.Devices.Inventory; node != nil {
 		copied := *node
 		instrument(node, &copied)
@@ -307,11 +282,4 @@ func (r *Rig) withLockCheck(locks func()) claim.Options {
 		j.NetnsGone = func(path string) (bool, error) { ask("netns, with the journal locked"); return gone(path) }
 	}
 	return o
-}
-
-// OutsideCalls returns the functions of the options that the agent has called, sorted.
-func (r *Rig) OutsideCalls() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.outsideCalls))
 }

@@ -70,7 +70,7 @@ func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 				difftest.Must(t, err)
 				text := difftest.Read(t, filepath.Join(r.Options.DeviceInfoDir, "net.s1_net9"))
 				difftest.Contains(t, text, test.want)
-				difftest.Contains(t, string(r.Attachment("u1").Info), function)
+				difftest.Contains(t, string(r.Record("u1").Attachments[0].Info), function)
 			}
 			r.EndPod(sb)
 			difftest.Must(t, agent.Unprepare(t.Context(), "u1"))
