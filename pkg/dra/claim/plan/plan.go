@@ -144,7 +144,7 @@ func Next(record *state.Claim, g Goal, now View) Step {
 			return Step{Do: next.do, At: needs[next.do]}
 		}
 	}
-	if has(Wait) || has(DoAdd) || has(WaitToRetry) || !now.MayRetry {
+	if has(Wait) || has(WaitToRetry) || !now.MayRetry {
 		return Step{Do: Wait}
 	}
 	return Step{}
