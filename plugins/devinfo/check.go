@@ -42,8 +42,8 @@ func (c *Call) check() error {
 	if state == check.Adding { // the entry is locked, so ADD is not running
 		why = "ADD was killed before it finished"
 	}
-	if kind, over := state.Incomparable(); journaled && over {
-		return failure.OfCheck(&check.Error{Kind: kind, Err: fmt.Errorf("attachment %s: %s", c.Key, why)})
+	if journaled && state.Incomparable() {
+		return failure.OfCheck(&check.Error{State: state, Err: fmt.Errorf("attachment %s: %s", c.Key, why)})
 	}
 	if err := c.checkDelegates(&now); err != nil {
 		return err

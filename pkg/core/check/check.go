@@ -103,7 +103,7 @@ func (r *Report) skipNetns(t *discovery.Target, err error) {
 
 func (r *Report) couldNotRead(err error, what string) {
 	if r.ReadError == nil {
-		r.ReadError = &Error{Unreadable, err}
+		r.ReadError = &Error{Unknown, err}
 	}
 	r.NotCompared = append(r.NotCompared, what)
 }
@@ -113,13 +113,12 @@ func (r *Report) couldNotRead(err error, what string) {
 func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 	state, why := c.State(e, err)
 	r := &Report{Facts: []Item{}}
-	kind, over := state.Incomparable()
 	switch {
 	case state == Adding || state == Refused: // no attachment, so nothing of it is wrong
 		r.Warnings = []string{why}
 	case state == Deleting: // by cni-dra-driver
-	case over:
-		r.Problem = &Error{kind, errors.New(why)}
+	case state.Incomparable():
+		r.Problem = &Error{state, errors.New(why)}
 	case e == nil:
 		r.couldNotRead(err, why)
 	default:
@@ -133,7 +132,7 @@ func (c *Checker) Check(e *journal.Entry, err error) (State, *Report) {
 		c.compare(r, e, t)
 		switch {
 		case r.Problem != nil:
-			state = kinds[r.Problem.Kind].state
+			state = r.Problem.State
 		case r.ReadError != nil:
 			state = Unknown
 		}

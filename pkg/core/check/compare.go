@@ -60,25 +60,22 @@ func (c *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		row.File, row.Verdict = "gone", Gone
-		r.fail(&Error{FileGone, fmt.Errorf("device-info file %s is gone", e.Path())})
+		r.fail(&Error{FileMissing, fmt.Errorf("device-info file %s is gone", e.Path())})
 		return nil
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.As(err, new(syscall.Errno)): // not the file's fault
 		row.File, row.Verdict = "not readable", Unseen
-		r.couldNotRead(err, "device-info file "+e.Path()+": reading it takes root")
-		return nil
-	case errors.As(err, new(syscall.Errno)): // not the file's fault
-		row.File, row.Verdict = "not readable", Unseen
-		r.couldNotRead(err, "device-info file "+err.Error())
+		what := err.Error()
+		if errors.Is(err, fs.ErrPermission) {
+			what = e.Path() + ": reading it takes root"
+		}
+		r.couldNotRead(err, "device-info file "+what)
 		return nil
 	case err != nil:
 		row.File, row.Verdict = "not valid", Differs
-		kind := FileUnreadable
-		if errors.As(err, new(*store.CorruptError)) || errors.As(err, new(*devinfo.VersionError)) {
-			kind = FileInvalid
-		} else if errors.As(err, new(*devinfo.InvalidError)) {
-			kind, err = FileInvalid, fmt.Errorf("device-info file %w", err)
+		if errors.As(err, new(*devinfo.InvalidError)) {
+			err = fmt.Errorf("device-info file %w", err)
 		}
-		r.fail(&Error{kind, err})
+		r.fail(&Error{BadFile, err})
 		return nil
 	}
 	for _, v := range info.Validate().Warnings() {
@@ -118,7 +115,7 @@ func (c *Checker) findWithoutFile(r *Report, t discovery.Target) *discovery.Devi
 
 func checkRecorded(e *journal.Entry, t discovery.Target) *Error {
 	file, mismatch := t.Existing, func(format string, args ...any) *Error {
-		return &Error{Mismatch, fmt.Errorf("the device-info file "+format, args...)}
+		return &Error{WrongDevice, fmt.Errorf("the device-info file "+format, args...)}
 	}
 	switch {
 	case file == nil:
@@ -140,11 +137,11 @@ func (c *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	device, err := c.find(r, t)
 	switch {
 	case errors.As(err, new(*discovery.ConflictError)):
-		return nil, &Error{Conflict, err}
+		return nil, &Error{WrongDevice, err}
 	case errors.Is(err, link.ErrNoNetns):
-		return nil, &Error{ContainerGone, err}
+		return nil, &Error{Stale, err}
 	case err != nil:
-		return nil, &Error{Unreadable, err}
+		return nil, &Error{Unknown, err}
 	}
 	r.Warnings = append(r.Warnings, device.Warnings...)
 	var changed *Error
@@ -155,13 +152,13 @@ func (c *Checker) found(r *Report, e *journal.Entry, t *discovery.Target) (*disc
 	switch {
 	// A missing device comes before a changed interface, because an interface disappears with its device.
 	case (t.Existing != nil || e.Device.ID != "") && errors.As(device.Problem, new(*discovery.MissingError)):
-		return device, &Error{DeviceGone, device.Problem}
+		return device, &Error{DeviceLost, device.Problem}
 	case info == nil && errors.As(c.checkDeviceExists(e.Device), &gone): // only the journal names the device
 		return device, gone
 	case changed != nil:
 		return device, changed
 	case t.Existing == nil && e.Device.ID != "" && info != nil && named(info.Type) && discovery.Identity(info) != e.Device.ID:
-		return device, &Error{OtherDevice, fmt.Errorf("ADD found the %s device %s, but now it is the %s device %s",
+		return device, &Error{WrongDevice, fmt.Errorf("ADD found the %s device %s, but now it is the %s device %s",
 			e.Device.Type, e.Device.ID, info.Type, discovery.Identity(info))}
 	}
 	if device.Problem != nil && t.Existing != nil {
@@ -194,7 +191,7 @@ func (c *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 	switch is := device.Interface; {
 	case !device.InNetns:
 		row.Now, row.Verdict = "", Gone
-		problem = &Error{InterfaceGone, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
+		problem = &Error{InterfaceLost, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
 	case !device.ReachedFromInterface && e.Interface != "" && is != "" && is != e.Interface:
 		ports, _ := c.Finder.Sys.PortsOf("pci", e.Interface)
 		if is == "dummy" && len(ports) == 0 {
@@ -205,7 +202,7 @@ func (c *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 		if len(ports) > 0 {
 			where = fmt.Sprintf("; %s has the interface %s on the node", e.Interface, ports[0].Name)
 		}
-		problem = &Error{OtherDevice, fmt.Errorf("interface %s in %s was replaced: at ADD it was %q, and now it is %q%s", t.IfName, t.Netns, e.Interface, is, where)}
+		problem = &Error{WrongDevice, fmt.Errorf("interface %s in %s was replaced: at ADD it was %q, and now it is %q%s", t.IfName, t.Netns, e.Interface, is, where)}
 	}
 	r.row(row)
 	return problem
@@ -265,13 +262,13 @@ func (c *Checker) spec(r *Report, cdi journal.CDI) {
 		r.couldNotRead(err, "CDI spec "+path+": reading it takes root")
 	case errors.As(err, new(*ForeignSpecError)):
 		row.File, row.Verdict = "not devinfo's", Differs
-		r.fail(&Error{SpecForeign, err})
+		r.fail(&Error{BadFile, err})
 	case err != nil:
 		row.File, row.Verdict = "not readable", Unseen
-		r.fail(&Error{Unreadable, err})
+		r.fail(&Error{Unknown, err})
 	case text == nil:
 		row.File, row.Verdict = "gone", Gone
-		r.fail(&Error{SpecGone, fmt.Errorf("CDI spec %s is gone", path)})
+		r.fail(&Error{FileMissing, fmt.Errorf("CDI spec %s is gone", path)})
 	}
 	r.row(row)
 }

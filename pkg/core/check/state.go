@@ -3,9 +3,11 @@ package check
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/store"
 )
@@ -33,11 +35,10 @@ const (
 	Undeleted State = "Undeleted" // DEL failed too often; the driver no longer retries it
 )
 
-// Incomparable returns the kind of problem if the state rules out a comparison. For Adding the problem is that
-// ADD was killed, so the caller must hold the entry's lock.
-func (s State) Incomparable() (kind Kind, over bool) {
-	kind, over = map[State]Kind{Stale: ContainerGone, Corrupt: EntryInvalid, Newer: EntryNewer, Adding: Unfinished, Refused: NotAdded}[s]
-	return kind, over
+// Incomparable reports whether the state rules out a comparison. For Adding that is so because ADD was killed, so the caller
+// must hold the entry's lock.
+func (s State) Incomparable() bool {
+	return slices.Contains([]State{Stale, Corrupt, Newer, Adding, Refused}, s)
 }
 
 // State returns the state of an attachment, determined without a comparison, and the reason unless the state is
@@ -61,7 +62,7 @@ func (c *Checker) State(e *journal.Entry, err error) (state State, why string) {
 	case e.Refused != "":
 		return Refused, "ADD was refused: another pod or a claim had device " + journal.DeviceName(e.Refused)
 	case !e.Complete: // err does not matter, because an incomplete entry has nothing to compare yet
-		return Adding, "ADD runs, or was killed; " + Unfinished.Remedy()
+		return Adding, "ADD runs, or was killed; " + Adding.Remedy()
 	case err != nil:
 		return Unknown, err.Error()
 	}
@@ -86,68 +87,54 @@ func (c *Checker) checkDeviceExists(d journal.Identity) error {
 	}
 	_, there, err := c.Finder.Sys.Inode(bus, d.ID)
 	if err == nil && !there {
-		err = &Error{DeviceGone, fmt.Errorf("%s device %s is not on the node", d.Type, d.ID)}
+		err = &Error{DeviceLost, fmt.Errorf("%s device %s is not on the node", d.Type, d.ID)}
 	}
 	return err
 }
 
-type Kind int
-
-const (
-	Unreadable     Kind = iota // the kernel or netlink returned an error, which is Err
-	FileGone                   // the device-info file is missing
-	FileInvalid                // the file breaks the specification or has another major version
-	FileUnreadable             // the file exists but cannot be read
-	SpecGone                   // the CDI spec is missing
-	SpecForeign                // another program replaced the CDI spec
-	Mismatch                   // the file does not describe the device that ADD found or the configuration declares
-	OtherDevice                // ADD found another device, or the interface was replaced
-	Conflict                   // two sources name different devices: a [*discovery.ConflictError]
-	DeviceGone                 // the device is not on the node
-	InterfaceGone              // the interface is not in the network namespace
-	Unfinished                 // ADD was killed
-	NotAdded                   // ADD was refused, because another holder has the device
-	ContainerGone              // the network namespace is missing, or the node has rebooted
-	EntryInvalid               // the journal entry cannot be read
-	EntryNewer                 // a newer devinfo wrote the journal entry
-)
-
 // Remedy returns the action to take, or "" if there is no general advice.
-func (k Kind) Remedy() string { return kinds[k].remedy }
+func (s State) Remedy() string { return remedies[s] }
 
 const (
 	again = "recreate the pod, or DEL and ADD the attachment"
 	renew = again + ", to write the file again"
 )
 
-var kinds = map[Kind]struct {
-	state  State
-	remedy string
-}{
-	Unreadable:     {Unknown, ""},
-	FileGone:       {FileMissing, renew},
-	FileInvalid:    {BadFile, renew},
-	FileUnreadable: {BadFile, renew},
-	SpecGone:       {FileMissing, renew},
-	SpecForeign:    {BadFile, "find out which program replaced the attachment's CDI spec; DEL does not remove the new one"},
-	Mismatch:       {WrongDevice, renew},
-	OtherDevice:    {WrongDevice, again},
-	Conflict:       {WrongDevice, "correct the wrong source; if that is a leftover device-info file, remove it"},
-	DeviceGone: {DeviceLost, "restore the device, or delete the pod; devinfo's DEL works without it, but other plugins' may fail: " +
-		"sriov-cni's fails once and succeeds when repeated"},
-	InterfaceGone: {InterfaceLost, again},
-	Unfinished:    {Adding, "DEL, or the next ADD, cleans up after it"},
-	NotAdded:      {Refused, "the next ADD, DEL or GC replaces or removes this record"},
-	ContainerGone: {Stale, "wait for the runtime's DEL or GC to clean up, or run: devinfoctl gc --yes"},
-	EntryInvalid:  {Corrupt, "the runtime's DEL or GC removes it"},
-	EntryNewer:    {Newer, "install the newer devinfo that wrote it, or a later one"},
+var remedies = map[State]string{
+	FileMissing: renew,
+	BadFile:     renew,
+	WrongDevice: again,
+	DeviceLost: "restore the device, or delete the pod; devinfo's DEL works without it, but other plugins' may fail: " +
+		"sriov-cni's fails once and succeeds when repeated",
+	InterfaceLost: again,
+	Adding:        "DEL, or the next ADD, cleans up after it",
+	Refused:       "the next ADD, DEL or GC replaces or removes this record",
+	Stale:         "wait for the runtime's DEL or GC to clean up, or run: devinfoctl gc --yes",
+	Corrupt:       "the runtime's DEL or GC removes it",
+	Newer:         "install the newer devinfo that wrote it, or a later one",
 }
 
+// The remedies of errors that other packages return, too.
+const (
+	RemedyConflict    = "correct the wrong source; if that is a leftover device-info file, remove it"
+	RemedyForeignSpec = "find out which program replaced the attachment's CDI spec; DEL does not remove the new one"
+)
+
+// Error is the reason for a state other than OK.
 type Error struct {
-	Kind Kind
-	Err  error
+	State State
+	Err   error
 }
 
-func (e *Error) Error() string  { return e.Err.Error() }
-func (e *Error) Unwrap() error  { return e.Err }
-func (e *Error) Remedy() string { return e.Kind.Remedy() }
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+func (e *Error) Remedy() string {
+	switch {
+	case errors.As(e.Err, new(*discovery.ConflictError)):
+		return RemedyConflict
+	case errors.As(e.Err, new(*ForeignSpecError)):
+		return RemedyForeignSpec
+	}
+	return e.State.Remedy()
+}

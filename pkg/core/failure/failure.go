@@ -133,7 +133,7 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{is[*config.Problem], Unsupported, ""},
-		{is[*discovery.ConflictError], Mismatch, check.Conflict.Remedy()},
+		{is[*discovery.ConflictError], Mismatch, check.RemedyConflict},
 		{is[*discovery.MissingError], NotFound, "check that it is plugged in and that its name is right (lspci -D, vdpa dev show, /sys/bus/auxiliary/devices)"},
 		{is[*discovery.UndescribableError], NotFound, ""},
 		{is[*devinfo.InvalidError], InvalidInfo, ""},
@@ -143,24 +143,22 @@ func kinds() []kind {
 		{is[*journal.HeldError], Config, "choose one that no other attachment uses; only attachments of one pod may share a socket directory"},
 		{is[*journal.ConcurrentChangeError], TryAgain, "try again; a runtime must not run two calls for one attachment at the same time"},
 		{is[*store.BusyError], TryAgain, "try again"},
-		{is[*journal.FormatError], Config, check.EntryNewer.Remedy()},
+		{is[*journal.FormatError], Config, check.Newer.Remedy()},
 		{is[*journal.ExposedError], Config, ""},
-		{is[*check.ForeignSpecError], Mismatch, check.SpecForeign.Remedy()},
+		{is[*check.ForeignSpecError], Mismatch, check.RemedyForeignSpec},
 		{func(err error) bool { return errors.Is(err, link.ErrNoNetns) }, Netns, ""},
 	}
 }
 
 // checkCodes are the codes of CHECK's problems. Other problems have the code of their cause.
-var checkCodes = map[check.Kind]uint{
-	check.FileGone: FileMissing, check.SpecGone: FileMissing, check.Unfinished: FileMissing, check.EntryInvalid: FileMissing,
-	check.FileInvalid: InvalidInfo,
-	check.Mismatch:    Mismatch, check.OtherDevice: Mismatch, check.Conflict: Mismatch, check.SpecForeign: Mismatch,
-	check.DeviceGone: NotFound, check.InterfaceGone: NotFound, check.ContainerGone: Netns, check.NotAdded: Held,
+var checkCodes = map[check.State]uint{
+	check.FileMissing: FileMissing, check.Adding: FileMissing, check.Corrupt: FileMissing,
+	check.WrongDevice: Mismatch, check.DeviceLost: NotFound, check.InterfaceLost: NotFound, check.Stale: Netns, check.Refused: Held,
 }
 
 // OfCheck adds the code and the remedy to an error of the comparison.
 func OfCheck(err *check.Error) error {
-	code, known := checkCodes[err.Kind]
+	code, known := checkCodes[err.State]
 	if !known {
 		code = Code(err.Err)
 	}

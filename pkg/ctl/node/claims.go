@@ -131,7 +131,7 @@ func (a *Attachment) claimRemedy() string {
 	case check.Corrupt:
 		return "restart cni-dra-driver, which renames the record and prepares the claim again"
 	}
-	return check.DeviceGone.Remedy()
+	return check.DeviceLost.Remedy()
 }
 
 // DriverAway reports whether cni-dra-driver has a state directory on this node, but does not run: no process accepts
