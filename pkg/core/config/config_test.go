@@ -155,17 +155,18 @@ func TestAtMostTenUnknownKeysAreListed(t *testing.T) {
 	for n := range keys {
 		fmt.Fprintf(&many, `"key %06d": 0, `, n)
 	}
-	for _, text := range []string{
-		`{` + many.String() + `"key 99999": 0, "name": "n"}`, `{"cdi": {` + many.String() + `"key 99999": 0, "name": ""}}`,
-		`{"` + strings.Repeat("a", 2<<20) + `": 1, "cdi": {` + many.String() + `"name": ""}}`,
+	for text, more := range map[string]int{
+		`{` + many.String() + `"name": "n"}`: keys - 10, `{"cdi": {` + many.String() + `"name": ""}}`: keys - 10,
+		`{"` + strings.Repeat("a", 2<<20) + `": 1, "cdi": {` + many.String() + `"name": ""}}`:                                         keys + 1 - 10,
+		`{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7, "h": 8, "i": 9, "j": 10, "` + strings.Repeat("k", 2<<20) + `": 11}`: 1,
 	} {
 		c := parse(t, text)
 		lines := c.Warnings()
 		size := len(strings.Join(lines, "\n"))
-		if len(c.Unknown) != 10 || len(lines) != 11 || size > 4096 || c.MoreUnknown != keys+1-10 {
+		if len(c.Unknown) != 10 || len(lines) != 11 || size > 4096 || c.MoreUnknown != more {
 			t.Errorf("%.40s: %d keys, %d more, %d lines of %d bytes", text, len(c.Unknown), c.MoreUnknown, len(lines), size)
 		}
-		equal(t, "the last line", lines[10], fmt.Sprintf("%d more keys of the network configuration are not known", keys+1-10))
+		equal(t, "the last line", lines[10], fmt.Sprintf("%d more keys of the network configuration are not known", more))
 	}
 }
 
@@ -225,5 +226,11 @@ func TestNearestHasFewestEdits(t *testing.T) {
 		"delegate": "delegates", "strikt": "strict", "mane": "name", "": "name", same + "xb": same + "xa", same + "b": same + "b", "x" + same + strings.Repeat("y", 1<<20): same + "xa",
 	} {
 		equal(t, fmt.Sprintf("%.70s", key), config.Nearest(key, words), want)
+	}
+}
+
+func TestLevelsDoNotCountBracketsInStrings(t *testing.T) {
+	for text, want := range map[string]int{`1`: 0, `[]`: 1, `[[1], {"a": [2]}]`: 3, `"[["`: 0, `["[[a", []]`: 2, `["\"[[", "a"]`: 1, `["\\", [[]]]`: 3} {
+		equal(t, text, config.Levels([]byte(text)), want)
 	}
 }
