@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/test/difftest"
@@ -81,24 +79,6 @@ func TestAtMostTenKeysAreReported(t *testing.T) {
 	difftest.Must(t, err)
 	if len(warnings) > 10 {
 		t.Errorf("%d warnings", len(warnings))
-	}
-}
-
-func TestSocketPathLongerThanKernelAllowsIsWarning(t *testing.T) {
-	for n, text := range map[int]string{
-		107: `{"type": "vhost-user", "vhost-user": {"path": "/%s"}}`, 108: `{"type": "vhost-user", "vhost-user": {"path": "/%s"}}`, 109: `{"memif": {"path": "/%s"}}`,
-	} {
-		info, warnings, err := declared(t, fmt.Sprintf(text, strings.Repeat("x", n-len("/net1"))+"{ifName}"), "")
-		difftest.Must(t, err)
-		typ := string(info.Type)
-		var want devinfo.Violations
-		if n > 107 {
-			want = devinfo.Violations{{
-				Path: "$." + typ + ".path", Value: strconv.Quote("/" + strings.Repeat("x", n-5) + "net1"), Warning: true,
-				Rule: fmt.Sprintf("has %d bytes; the path of a socket has at most 107 (sun_path, unix(7))", n),
-			}}
-		}
-		difftest.Same(t, text, warnings, want)
 	}
 }
 
