@@ -223,7 +223,7 @@ func TestNearestHasFewestEdits(t *testing.T) {
 	words := []string{"deviceID", "deviceInfo", "deviceInfoFile", "strict", "delegates", "name", same + "xa", same + "xb", same + "a", same + "b"}
 	for key, want := range map[string]string{
 		"DEVICEID": "deviceID", "devicID": "deviceID", "evidceID": "deviceID", "deviceInf": "deviceInfo", "device_info": "deviceInfo", "deviceinfofil": "deviceInfoFile",
-		"delegate": "delegates", "strikt": "strict", "mane": "name", "": "name", same + "xb": same + "xa", same + "b": same + "b", "x" + same + strings.Repeat("y", 1<<20): same + "xa",
+		"delegate": "delegates", "strikt": "strict", "mane": "name", "": "name", "strict" + strings.Repeat("q", 1<<20): "strict", same + "xb": same + "xa", same + "b": same + "b", "x" + same + strings.Repeat("y", 1<<20): same + "xa",
 	} {
 		equal(t, fmt.Sprintf("%.70s", key), config.Nearest(key, words), want)
 	}
