@@ -38,7 +38,7 @@ func TestKeysThatDifferInLetterCaseAreRefusedAtAnyDepth(t *testing.T) {
 }
 
 // The golden file of problems has names that are paths. A name of the network's is refused even if the delegate has its own.
-func TestNameThatIsPathIsRefusedForAnotherDelegate(t *testing.T) {
+func TestNameThatIsPathIsRefused(t *testing.T) {
 	c := parse(t, `{"name": "n", "deviceID": "./x", "delegates": [{"type": "a", "pciBusID": "y"}]}`)
 	want := &config.Problem{Key: "deviceID", Value: `"./x"`, Want: `a name without "/", blanks and control characters`}
 	equal(t, "problem", c.DelegateProblem(0), want)
