@@ -29,7 +29,6 @@ type Host struct {
 	Finder     discovery.Finder // of devices
 	SysfsError error            // error from opening sysfs; Finder is empty then
 	Journal    *journal.Journal // what each attachment owns
-	BootID     string           // "" = unknown
 	Infos      *store.Dir       // the device-info files
 	Specs      *store.Dir       // the CDI specs
 	Nodes      grant.Nodes      // the device nodes
@@ -42,7 +41,7 @@ type Host struct {
 // NewHost returns a host with these settings. It opens and creates nothing.
 func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) Host {
 	return Host{
-		Node: node, Finder: finder, Journal: journal.Open(node.StateDir, bootID), BootID: bootID,
+		Node: node, Finder: finder, Journal: journal.Open(node.StateDir, bootID),
 		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout, Log: log, signals: new(signals),
 	}
 }
@@ -125,7 +124,7 @@ func about(h Host, args *Args, cfg *config.Config) *Call {
 // cleaner returns what ends attachments.
 func (c *Call) cleaner() *cleanup.Cleaner {
 	return &cleanup.Cleaner{
-		Node: c.Node, Journal: c.Journal, Finder: c.Finder, BootID: c.BootID, Log: c.Log, CNIPath: c.Args.Path, Listen: c.signals.listen,
+		Node: c.Node, Journal: c.Journal, Finder: c.Finder, Log: c.Log, CNIPath: c.Args.Path, Listen: c.signals.listen,
 	}
 }
 

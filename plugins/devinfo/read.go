@@ -152,12 +152,9 @@ func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, f infoFile, 
 	ended, unfinished := c.cleaner().Removal(former), false
 	switch {
 	case former.Lost():
-	case !former.OfBoot(c.BootID):
-		c.Log.Warn("cleaning up an attachment from an earlier boot", "since", former.Time)
-		ended.Netns = "" // its path may now lead to another pod's namespace
 	case c.cleaner().Stale(former):
-		c.Log.Warn("cleaning up an attachment whose network namespace is gone", "since", former.Time)
-		ended.Netns = ""
+		c.Log.Warn("cleaning up a stale attachment", "since", former.Time)
+		ended.Netns = "" // its path may now lead to another pod's namespace
 	case len(former.Delegates) == 0:
 		f, _, err = c.formerContent(former, file)
 		return former, f, err

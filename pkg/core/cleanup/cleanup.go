@@ -24,7 +24,6 @@ type Cleaner struct {
 	Node    config.Node
 	Journal *journal.Journal
 	Finder  discovery.Finder // of the devices that configurations name; without Sys = unknown
-	BootID  string           // "" = unknown
 	Log     *slog.Logger     // names the attachment if the caller is about one, see About
 
 	CNIPath string // directories of the delegates, separated by colons
@@ -34,7 +33,7 @@ type Cleaner struct {
 
 // New returns a cleaner for a node's settings. It opens and creates nothing.
 func New(node config.Node, finder discovery.Finder, bootID string, log *slog.Logger) *Cleaner {
-	return &Cleaner{Node: node, Journal: journal.Open(node.StateDir, bootID), Finder: finder, BootID: bootID, Log: log}
+	return &Cleaner{Node: node, Journal: journal.Open(node.StateDir, bootID), Finder: finder, Log: log}
 }
 
 // About returns the cleaner with a log that names the attachment.
@@ -180,7 +179,7 @@ func (c *Cleaner) Collect(key journal.Key, judged *journal.Entry, complete func(
 			complete(e)
 		}
 		r := c.Removal(e)
-		if there, err := link.HasNetns(e.Netns); err != nil || !there || !e.OfBoot(c.BootID) || link.NetnsNamesProcess(e.Netns) {
+		if why, err := c.Journal.Stale(e); err != nil || why != "" || link.NetnsNamesProcess(e.Netns) {
 			r.Netns = "" // the delegates must not get the path: it leads nowhere, or perhaps to another pod's namespace
 		}
 		done, err = true, r.Run()
