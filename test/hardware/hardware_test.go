@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
@@ -75,7 +76,8 @@ func TestFunctionsThatSomebodyHasAreRefused(t *testing.T) {
 		"free":             {&uses{leased: []string{sysfs.ID("pci", "0000:3b:00.3")}, pods: map[string]string{"0000:3b:00.3": "x"}, stacks: map[int][]stack.Upper{8: {{}}}}, false, ""},
 		"lease":            {&uses{leased: []string{sysfs.ID("pci", "0000:3b:00.2")}}, true, "devinfo has a lease of it"},
 		"lease of a vDPA":  {&uses{leased: []string{sysfs.ID("vdpa", "vdpa0")}}, true, "devinfo has a lease of it"},
-		"pod":              {&uses{pods: map[string]string{"0000:3b:00.2": "pod shop/p has it"}}, true, "pod shop/p has it"},
+		"pod":              {&uses{pods: had(podresources.Answer{Given: []podresources.Given{{Pod: "shop/p", Device: "0000:3b:00.2"}}})}, true, "pod shop/p has it"},
+		"claim":            {&uses{pods: had(podresources.Answer{Claimed: []podresources.Claimed{{Pod: "shop/p", PCI: []string{"0000:3b:00.3", "0000:3b:00.2"}}}})}, true, "by a claim"},
 		"interface on top": {&uses{stacks: map[int][]stack.Upper{7: {{}}}}, false, "is on eth0v2"},
 	} {
 		u, of := test.u, vf()

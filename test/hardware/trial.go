@@ -84,16 +84,16 @@ func (n *node) try(ctx context.Context, targets []*target, only *regexp.Regexp, 
 // finally compares a function with before. After its last step it was restored, so that it is left alone if somebody has
 // begun to use it since.
 func (n *node) finally(ctx context.Context, t *target, say func(result)) {
+	if t.taken {
+		return
+	}
 	r := result{Function: t.PCI, Check: "as before, at the end", Outcome: failedOutcome}
-	if !t.broken && !t.taken {
+	if !t.broken {
 		if err := n.mayTry(ctx, t); err != nil {
 			r.Outcome, r.Why = notApplicableOutcome, err.Error()
 			say(r)
 			return
 		}
-	}
-	if t.taken {
-		return
 	}
 	if left := n.asBefore(ctx, t); left != nil {
 		r.Why, r.Facts = strings.Join(left, "; "), facts(t)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,9 +42,7 @@ func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err erro
 	if err != nil {
 		return nil, fmt.Errorf("locks of sriov-cni: %w", err)
 	}
-	for address, why := range locked {
-		u.pods[address] = why
-	}
+	maps.Copy(u.pods, locked)
 	if u.stacks, _, err = stack.Find("/proc"); err != nil {
 		return nil, fmt.Errorf("interfaces on other interfaces: %w", err)
 	}
@@ -54,15 +53,22 @@ func (n *node) uses(ctx context.Context, host inventory.Host) (u *uses, err erro
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell which functions pods have, so none is used: %w", err)
 	}
+	maps.Copy(u.pods, had(answer))
+	return u, nil
+}
+
+// had returns which functions pods have, and why.
+func had(answer podresources.Answer) map[string]string {
+	why := map[string]string{}
 	for _, g := range answer.Given {
-		u.pods[g.Device] = fmt.Sprintf("pod %s has it (%s)", g.Pod, g.Resource)
+		why[g.Device] = fmt.Sprintf("pod %s has it (%s)", g.Pod, g.Resource)
 	}
 	for _, c := range answer.Claimed {
 		for _, address := range c.PCI {
-			u.pods[address] = fmt.Sprintf("pod %s has it by a claim (%s)", c.Pod, c.Driver)
+			why[address] = fmt.Sprintf("pod %s has it by a claim (%s)", c.Pod, c.Driver)
 		}
 	}
-	return u, nil
+	return why
 }
 
 // noKubelet returns an error if a kubelet runs, whose socket is then elsewhere. MicroK8s calls it kubelite.

@@ -4,9 +4,7 @@ package vm_test
 
 import (
 	"bytes"
-	"context"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"google.golang.org/grpc"
-	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/host/capturefile"
@@ -45,14 +41,6 @@ func uses(vfio string) []use {
 			a.attach()
 			t.Cleanup(a.del)
 		}, want: "devinfo has a lease of it"},
-		{name: "device plugin", function: vf, by: func(t *testing.T) {
-			serve(t, &podresourcesapi.ContainerResources{Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{vf}}}})
-		}, want: "pod shop/p has it (example.com/vf)"},
-		{name: "claim", function: vf, by: func(t *testing.T) {
-			serve(t, &podresourcesapi.ContainerResources{DynamicResources: []*podresourcesapi.DynamicResource{{
-				ClaimResources: []*podresourcesapi.ClaimResource{{DriverName: "example.com", DeviceName: "nic-0000-41-10-0"}},
-			}}})
-		}, want: "pod shop/p has it by a claim (example.com)"},
 		{name: "kubelet that is silent", function: vf, begin: "mkdir -p " + filepath.Dir(podResources) + " && : >" + podResources, end: "rm " + podResources, want: "cannot tell which functions pods have"},
 		{name: "open VFIO device", function: "0000:01:10.6", by: opened(vfio), want: "has its device node open"},
 		{name: "open vDPA device", function: "0000:02:00.1", by: func(t *testing.T) { opened(node(t, "vpvdpa0"))(t) }, want: "has its device node open"},
@@ -68,29 +56,6 @@ func opened(path string) func(*testing.T) {
 		must(t, err)
 		t.Cleanup(func() { f.Close() })
 	}
-}
-
-// kubelet answers with one pod.
-type kubelet struct {
-	podresourcesapi.UnimplementedPodResourcesListerServer
-	has *podresourcesapi.ContainerResources
-}
-
-func (k kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
-	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
-		Namespace: "shop", Name: "p", Containers: []*podresourcesapi.ContainerResources{k.has},
-	}}}, nil
-}
-
-func serve(t *testing.T, has *podresourcesapi.ContainerResources) {
-	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(podResources), 0o755))
-	listener, err := net.Listen("unix", podResources)
-	must(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{has: has})
-	go func() { _ = server.Serve(listener) }() // until Stop
-	t.Cleanup(server.Stop)
 }
 
 func TestTryRefusesWhatIsUsed(t *testing.T) {
