@@ -28,7 +28,12 @@ func (s *space) attached(pod, claim, request, ifName, prefix string) string {
 		s.Errorf("pod %s: %s has not one address %s...: %+v", pod, ifName, prefix, v.Interfaces)
 		return ""
 	}
-	s.metadata(v, claim, request, *data)
+	if d := v.device(claim, request); d == nil {
+		s.Errorf("no device metadata of one device for %s/%s: %+v", claim, request, v.Claims)
+	} else {
+		want := v1beta1.Device{Driver: driver, Pool: d.Pool, Name: d.Name, Attributes: d.Attributes, NetworkData: data}
+		difftest.Same(s.T, "device metadata, beside what the pod sees of its interface", *d, want)
+	}
 	eventually(s.T, 2*time.Minute, func() error { return reported(s.claims(pod)[claim], request, *data) })
 	return data.IPs[0]
 }
@@ -61,18 +66,6 @@ func (v *view) interfaceIn(name, prefix string) *resourceapi.NetworkDeviceData {
 		}
 	}
 	return nil
-}
-
-// metadata checks the container's metadata for a request.
-func (s *space) metadata(v *view, claim, request string, data resourceapi.NetworkDeviceData) {
-	s.Helper()
-	d := v.device(claim, request)
-	if d == nil {
-		s.Errorf("no device metadata of one device for %s/%s: %+v", claim, request, v.Claims)
-		return
-	}
-	want := v1beta1.Device{Driver: driver, Pool: d.Pool, Name: d.Name, Attributes: d.Attributes, NetworkData: &data}
-	difftest.Same(s.T, "device metadata, beside what the pod sees of its interface", *d, want)
 }
 
 // device returns the only device in the container's metadata for a request; nil if there is none.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,27 +51,6 @@ func tryOnNode(stdin string, command ...string) (string, error) {
 func nodeCommand(command ...string) *exec.Cmd {
 	all := slices.Concat(cluster.node, command)
 	return exec.Command(all[0], all[1:]...)
-}
-
-// serveOnNode runs the test binary as a server on the node until the end of the test. The variables select the
-// server.
-func serveOnNode(t *testing.T, variables ...string) {
-	t.Helper()
-	self, err := os.Executable()
-	must(t, err)
-	if _, err := tryOnNode("", "test", "-x", self); err != nil { // the node has a file system of its own
-		data := difftest.Read(t, self)
-		self = "/run/" + filepath.Base(self)
-		feedOnNode(t, data, "sh", "-c", "cat>"+self+"&&chmod 755 "+self)
-	}
-	cmd := nodeCommand(self)
-	cmd.Env = append(os.Environ(), variables...)
-	cmd.Stderr = os.Stderr
-	must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
 }
 
 func needsNode(t *testing.T) {
