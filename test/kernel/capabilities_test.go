@@ -105,11 +105,7 @@ func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
 	t.Helper()
 	var story strings.Builder
 	for _, verb := range []string{"STATUS", "ADD", "CHECK", "DEL", "ADD", "GC"} {
-		text := conf
-		if verb == "GC" {
-			text = strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)
-		}
-		cmd := devinfo(verb, netns, text, podArgs)
+		cmd := devinfo(verb, netns, forGC(conf), podArgs)
 		if len(capabilities) > 0 {
 			cmd = confined(t, cmd, capabilities...)
 		}

@@ -51,7 +51,7 @@ func TestSignalLetsOtherVerbsFinish(t *testing.T) {
 					if there := files(t, stateDir) != ""; !there {
 						call(t, "ADD", pod, conf).ok(t)
 					}
-					interrupt(t, verb, pod, strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1), sig, times)
+					interrupt(t, verb, pod, forGC(conf), sig, times)
 					if verb != "CHECK" {
 						nothingLeft(t, pod)
 					}
