@@ -49,19 +49,12 @@ func main() {
 }
 
 func run(seed uint64, n int, short bool, with string, packages []string) error {
-	if with != "" {
-		path, err := filepath.Abs(with)
-		if err != nil {
-			return err
-		}
-		with = path
-	}
 	dir, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	killed, lived := 0, 0
+	all, killed := 0, 0
 	for _, of := range packages {
 		list, err := mutants(of)
 		if err != nil {
@@ -78,20 +71,20 @@ func run(seed uint64, n int, short bool, with string, packages []string) error {
 			if err != nil {
 				return err
 			}
-			if !compiles {
+			switch {
+			case !compiles:
 				continue
-			}
-			tried++
-			if noticed {
+			case noticed:
 				died++
-			} else {
+			default:
 				fmt.Printf("%s:%d: lives: %s\n", m.file, m.line, m.what)
 			}
+			tried++
 		}
 		fmt.Printf("%s: %d of %d mutants die\n", of, died, tried)
-		killed, lived = killed+died, lived+tried-died
+		all, killed = all+tried, killed+died
 	}
-	fmt.Printf("score: %d of %d mutants die, %d %%\n", killed, killed+lived, 100*killed/max(1, killed+lived))
+	fmt.Printf("score: %d of %d mutants die, %d %%\n", killed, all, 100*killed/max(1, all))
 	return nil
 }
 
