@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -200,19 +199,13 @@ type seat struct {
 
 func newSeat(t *testing.T, which inject.Calls) *seat {
 	t.Helper()
-	var s seat
-	var err error
-	if s.inj, err = inject.New(which); err != nil {
-		if os.Getenv("DEVINFO_NETNS") == "must" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	s := &seat{inj: inject.New(t, which)}
 	for n := range s.out {
-		s.out[n], err = os.CreateTemp(t.TempDir(), "")
+		file, err := os.CreateTemp(t.TempDir(), "")
 		difftest.Must(t, err)
+		s.out[n] = file
 	}
-	return &s
+	return s
 }
 
 // A program is an executable with its arguments, environment and standard input.
@@ -230,14 +223,10 @@ type outcome struct {
 
 // run runs a program. decide may be nil. The error is not an error of the program.
 func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome, error) {
-	if decide == nil {
-		decide = func(inject.Call) inject.Verdict { return inject.Verdict{} }
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), hangs)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.path, p.args...)
 	cmd.Env, cmd.Stdin = p.env, strings.NewReader(p.stdin)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stdout, cmd.Stderr = s.out[0], s.out[1]
 	for _, f := range s.out {
 		_, err := f.Seek(0, io.SeekStart)
@@ -245,9 +234,8 @@ func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome,
 			return outcome{}, err
 		}
 	}
-	err := s.inj.Run(cmd, decide)
-	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) || ctx.Err() != nil {
-		return outcome{}, errors.Join(err, ctx.Err())
+	if err := errors.Join(s.inj.Run(cmd, decide), ctx.Err()); err != nil {
+		return outcome{}, err
 	}
 	stdout, err := os.ReadFile(s.out[0].Name())
 	stderr, e := os.ReadFile(s.out[1].Name())

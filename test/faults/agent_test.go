@@ -1,7 +1,6 @@
 package faults_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -13,13 +12,10 @@ import (
 
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/agent/inject"
-	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/core/discovery"
+	"devinfo-cni.io/pkg/agent/inject/injecttest"
 	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // helpers are programs that the test binary is under other names: parts of the agents, which otherwise run until they
@@ -30,33 +26,19 @@ var helpers = map[string]func() error{
 
 const stageDir = "/run/stage"
 
-func settings() (config.Node, error) { return config.LoadNode(nodeFile) }
-
-type noMetrics struct{}
-
-func (noMetrics) Decided(inject.Decision, inject.Reason, time.Duration) {}
-func (noMetrics) Withheld(inject.Withheld)                              {}
-func (noMetrics) Disagrees(inject.Disagreement)                         {}
-func (noMetrics) Staged(int)                                            {}
-func (noMetrics) Waited(time.Duration)                                  {}
-
 // injector returns the part of the agent that gives containers their device information.
 func injector(metrics inject.Metrics) (*inject.Plugin, error) {
-	boot, err := journal.BootID()
-	sys, sysErr := sysfs.Open(sysDir)
-	if err = cmp.Or(err, sysErr); err != nil {
+	c, err := injecttest.Config(nodeFile, stageDir, metrics)
+	if err != nil {
 		return nil, err
 	}
-	kernel := link.NewKernel(sys.Files())
-	return inject.New(inject.Config{
-		StageDir: stageDir, Node: settings, BootID: boot, MissingInfo: inject.Allow, Metrics: metrics, Socket: "/run/nri.sock", Index: "60", Connected: func(bool) {}, Interval: time.Hour,
-		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	}), nil
+	c.MissingInfo, c.Socket, c.Interval = inject.Allow, "/run/nri.sock", time.Hour
+	return inject.New(c), nil
 }
 
 // createContainer prints what the agent gives a container of the pod of others, or why it refuses the container.
 func createContainer() error {
-	p, err := injector(noMetrics{})
+	p, err := injector(injecttest.Uncounted{})
 	if err != nil {
 		return err
 	}
@@ -73,7 +55,7 @@ func createContainer() error {
 
 // refreshed is closed after a refresh.
 type refreshed struct {
-	noMetrics
+	injecttest.Uncounted
 	done chan int
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
@@ -32,7 +33,7 @@ const offers = "devices:\n- {select: 'device.attributes[\"devinfo-cni.io\"].kind
 func driverOptions() (o claim.Options, err error) {
 	boot, err := journal.BootID()
 	sys, sysErr := sysfs.Open(sysDir)
-	node, nodeErr := settings()
+	node, nodeErr := config.LoadNode(nodeFile)
 	if err = cmp.Or(err, sysErr, nodeErr); err != nil {
 		return o, err
 	}

@@ -1,7 +1,6 @@
 package faults_test
 
 import (
-	"iter"
 	"maps"
 	"os/exec"
 	"slices"
@@ -117,8 +116,6 @@ func settled(s scenario) scenario {
 	s.settles = true
 	return s
 }
-
-func mapsKeys(s snapshot) iter.Seq[string] { return maps.Keys(s) }
 
 // changed returns the files of others that have another content than before, unless they have it without the fault too.
 func changed(before, now, clean snapshot) (problems []string) {

@@ -3,8 +3,8 @@ package faults_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,14 +81,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t}
-	var err error
-	if w.inj, err = inject.New(inject.Reads | inject.Inputs); err != nil {
-		if os.Getenv("DEVINFO_NETNS") == "must" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	w := &world{t: t, inj: inject.New(t, inject.Reads|inject.Inputs)}
 	w.directories()
 	for _, a := range []attachment{ours, others, stale} {
 		difftest.Must(t, linktest.MakeNetns(a.netns))
@@ -268,23 +261,19 @@ func (w *world) execute(cmd *exec.Cmd, decide func(inject.Call) inject.Verdict) 
 	defer cancel()
 	limited := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
 	limited.Env, limited.Stdin = cmd.Env, cmd.Stdin
-	limited.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	limited.Cancel = func() error { return limited.Process.Signal(syscall.SIGQUIT) } // Go's runtime then prints what it waits for
 	limited.WaitDelay = hangs
 	var stdout, stderr strings.Builder
 	limited.Stdout, limited.Stderr = &stdout, &stderr
-	err := w.inj.Run(limited, func(c inject.Call) inject.Verdict {
-		if decide != nil {
-			return decide(c)
+	if decide == nil {
+		decide = func(c inject.Call) inject.Verdict {
+			if !c.Child {
+				a.calls = append(a.calls, c)
+			}
+			return inject.Verdict{}
 		}
-		if !c.Child {
-			a.calls = append(a.calls, c)
-		}
-		return inject.Verdict{}
-	})
-	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
-		w.t.Fatal(err)
 	}
+	difftest.Must(w.t, w.inj.Run(limited, decide))
 	a.exit, a.stdout, a.stderr = limited.ProcessState.ExitCode(), mask(stdout.String()), mask(stderr.String())
 	return a
 }
@@ -330,7 +319,7 @@ func (s snapshot) restore(t *testing.T, now snapshot) {
 			difftest.Must(t, os.RemoveAll(strings.TrimSuffix(path, "/")))
 		}
 	}
-	for _, path := range slices.Sorted(mapsKeys(s)) {
+	for _, path := range slices.Sorted(maps.Keys(s)) {
 		if is, there := now[path]; there && is == s[path] {
 			continue
 		}

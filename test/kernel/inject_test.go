@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,11 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent/inject"
-	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/pkg/agent/inject/injecttest"
 )
 
 const (
@@ -33,30 +28,13 @@ const (
 	withSpec  = `"cdi": {"name": "{podUID}-{ifName}"},` // keys of a configuration with a CDI spec
 )
 
-// uncounted discards the agent's metrics.
-type uncounted struct{}
-
-func (uncounted) Decided(inject.Decision, inject.Reason, time.Duration) {}
-func (uncounted) Withheld(inject.Withheld)                              {}
-func (uncounted) Disagrees(inject.Disagreement)                         {}
-func (uncounted) Staged(int)                                            {}
-func (uncounted) Waited(time.Duration)                                  {}
-
 // injector returns an agent on the stage.
 func injector(t *testing.T) *inject.Plugin {
 	t.Helper()
-	boot, err := journal.BootID()
-	must(t, err)
-	sys, err := sysfs.Open("/run/sys")
-	must(t, err)
-	kernel := link.NewKernel(sys.Files())
 	must(t, os.MkdirAll(stageDir, 0o755))
-	return inject.New(inject.Config{
-		StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject,
-		Node:    func() (config.Node, error) { return config.LoadNode(nodeFile) },
-		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
-		Metrics: uncounted{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
+	c, err := injecttest.Config(nodeFile, stageDir, injecttest.Uncounted{})
+	must(t, err)
+	return inject.New(c)
 }
 
 // adjust applies the agent's adjustment to a container, like containerd and CRI-O.

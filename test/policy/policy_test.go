@@ -13,13 +13,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/agent/inject"
+	"devinfo-cni.io/pkg/agent/inject/injecttest"
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
@@ -186,7 +186,7 @@ func (p place) id() string {
 // byAgent returns what the agent adds to a container of the pod after ADD.
 func (n node) byAgent(t *testing.T) (g given) {
 	p := inject.New(inject.Config{
-		StageDir: n.dir + "/stage", HostRoot: n.root, BootID: "boot", MissingInfo: inject.Allow, Finder: n.finder, Metrics: unmeasured{}, Log: n.log,
+		StageDir: n.dir + "/stage", HostRoot: n.root, BootID: "boot", MissingInfo: inject.Allow, Finder: n.finder, Metrics: injecttest.Uncounted{}, Log: n.log,
 		Node: func() (config.Node, error) { return n.settings, nil },
 	})
 	sandbox := &api.PodSandbox{Id: container, Uid: podUID, Name: "pod", Namespace: "ns", Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: netns}}}}
@@ -200,14 +200,6 @@ func (n node) byAgent(t *testing.T) (g given) {
 	}
 	return g.sorted()
 }
-
-type unmeasured struct{}
-
-func (unmeasured) Decided(inject.Decision, inject.Reason, time.Duration) {}
-func (unmeasured) Withheld(inject.Withheld)                              {}
-func (unmeasured) Disagrees(inject.Disagreement)                         {}
-func (unmeasured) Staged(int)                                            {}
-func (unmeasured) Waited(time.Duration)                                  {}
 
 // byDriver returns what the CDI spec of a claim for the device gives, and the record of the claim.
 func (n node) byDriver(t *testing.T) (given, *state.Claim) {

@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	Key    = "DEVINFO_UNDER_TEST"     // environment variable with the path of the plugin's executable; unset = build it
+	key    = "DEVINFO_UNDER_TEST"     // environment variable with the path of the plugin's executable; unset = build it
 	dirKey = "DEVINFO_UNDER_TEST_DIR" // the same with the directory of Once
 )
 
-// Plugin returns the path of the plugin's executable: Key, or a build of this repository. A test that runs itself again in
+// Plugin returns the path of the plugin's executable: DEVINFO_UNDER_TEST, or a build of this repository. A test that runs itself again in
 // namespaces must call it before, like [Once].
 func Plugin(t testing.TB) string {
 	t.Helper()
-	if path := os.Getenv(Key); path != "" {
+	if path := os.Getenv(key); path != "" {
 		return path
 	}
 	return Once(t, "", "devinfo-cni.io/cmd/devinfo") + "/devinfo"

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,12 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent/inject"
-	"devinfo-cni.io/pkg/core/config"
-	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/agent/inject/injecttest"
 	"devinfo-cni.io/pkg/core/nri/nritest"
-	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 const inside = "/var/run/k8s.cni.cncf.io/devinfo"
@@ -37,7 +32,10 @@ func nri(t *testing.T) *adaptation.Adaptation {
 	dir := t.TempDir()
 	n := nritest.Serve(t, dir+"/nri", nil)
 	var decided deciding
-	agent := injector(t, dir+"/nri", &decided)
+	c, err := injecttest.Config(os.Getenv("DEVINFO_NODE_CONFIG"), stageDir, &decided)
+	must(t, err)
+	c.Socket = dir + "/nri"
+	agent := inject.New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- agent.Run(ctx) }()
@@ -53,30 +51,12 @@ func nri(t *testing.T) *adaptation.Adaptation {
 }
 
 // deciding becomes true when the agent has decided about a container.
-type deciding struct{ atomic.Bool }
+type deciding struct {
+	injecttest.Uncounted
+	atomic.Bool
+}
 
 func (d *deciding) Decided(inject.Decision, inject.Reason, time.Duration) { d.Store(true) }
-func (d *deciding) Withheld(inject.Withheld)                              {}
-func (d *deciding) Disagrees(inject.Disagreement)                         {}
-func (d *deciding) Staged(int)                                            {}
-func (d *deciding) Waited(time.Duration)                                  {}
-
-func injector(t *testing.T, socket string, metrics inject.Metrics) *inject.Plugin {
-	t.Helper()
-	node := func() (config.Node, error) { return config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG")) }
-	settings, err := node()
-	must(t, err)
-	sys, err := sysfs.Open(settings.Sysfs)
-	must(t, err)
-	boot, err := journal.BootID()
-	must(t, err)
-	kernel := link.NewKernel(sys.Files())
-	return inject.New(inject.Config{
-		Socket: socket, Index: "60", StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject, Node: node,
-		Finder:    &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
-		Connected: func(bool) {}, Metrics: metrics, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
-}
 
 const stageDir = "/run/agent/stage"
 
