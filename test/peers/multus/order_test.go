@@ -4,7 +4,6 @@ package multus_test
 import (
 	"context"
 	"net"
-	"slices"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -12,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // kubelet reports one device for each of a pod's containers.
@@ -33,22 +34,14 @@ func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (
 func TestMultusSortsDevicesOfAllContainersOfPod(t *testing.T) {
 	socket := t.TempDir() + "/kubelet.sock"
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	server := grpc.NewServer()
 	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	client, err := kubeletclient.GetResourceClient(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	resources, err := client.GetPodResourceMap(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := resources["example.com/vf"].DeviceIDs; !slices.Equal(got, []string{"0000:03:00.2", "0000:03:00.5"}) {
-		t.Errorf("got %q", got)
-	}
+	difftest.Must(t, err)
+	difftest.Equal(t, resources["example.com/vf"].DeviceIDs, []string{"0000:03:00.2", "0000:03:00.5"})
 }
