@@ -184,6 +184,9 @@ func (s scene) play(t *testing.T, number int) {
 	s.cnitool(t, "del")
 	difftest.Same(t, s.title+": left after DEL", difftest.Files(t, infos, stateDir, "/var/lib/cni/results"), []string(nil))
 	difftest.Same(t, s.title+": "+ifName+" is still in the pod", linkExists(), false)
+	if !t.Failed() {
+		fmt.Printf("$ cnitool check, cnitool del\nThe file and the result name the device, CHECK agrees, and DEL has left nothing.\n\n")
+	}
 }
 
 // path returns the expected path of the device-info file.
