@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -157,12 +158,6 @@ func (a Auxiliary) IsSF() bool {
 
 // HasSFs reports whether a function carries SFs. It looks at each auxiliary device of the node.
 func (f *FS) HasSFs(fn Function) (bool, error) {
-	bus := f.in("bus/auxiliary/devices")
-	for _, name := range bus.names("") {
-		d := f.device("auxiliary", name)
-		if d.err != nil || path.Dir(d.at) == fn.dir && (Auxiliary{Name: name}).IsSF() {
-			return d.err == nil, d.err
-		}
-	}
-	return false, bus.err
+	list, err := f.Auxiliaries()
+	return slices.ContainsFunc(list, func(a Auxiliary) bool { return path.Dir(a.dir) == fn.dir && a.IsSF() }), err
 }
