@@ -76,7 +76,7 @@ func (l *Link) take(a Attribute) (err error) {
 	case unix.IFLA_PHYS_PORT_NAME:
 		l.PortName = a.Text()
 	case unix.IFLA_PROP_LIST:
-		l.AltNames, err = altNames(a)
+		l.AltNames, err = AltNames(a)
 	case unix.IFLA_LINKINFO:
 		l.Kind, err = kind(a)
 	case unix.IFLA_PROMISCUITY:
@@ -94,7 +94,8 @@ func (l *Link) take(a Attribute) (err error) {
 	return err
 }
 
-func altNames(list Attribute) (names []string, err error) {
+// AltNames parses an IFLA_PROP_LIST.
+func AltNames(list Attribute) (names []string, err error) {
 	attrs, err := Attributes(list.Value, 0)
 	for _, a := range attrs {
 		if a.Kind == unix.IFLA_ALT_IFNAME {

@@ -139,7 +139,11 @@ func dump(answer []byte) (s Dump, err error) {
 		case known:
 			s[name] = hex.EncodeToString(a.Value)
 		case a.Kind == unix.IFLA_PROP_LIST:
-			err = readAltNames(a, s)
+			var names []string
+			if names, err = rtnetlink.AltNames(a); names != nil {
+				slices.Sort(names)
+				s[AltNames] = strings.Join(names, " ")
+			}
 		case a.Kind == unix.IFLA_XDP:
 			err = readXDP(a, s)
 		case leftOut[a.Kind] == "":
@@ -150,20 +154,6 @@ func dump(answer []byte) (s Dump, err error) {
 		}
 	}
 	return s, nil
-}
-
-func readAltNames(a rtnetlink.Attribute, s Dump) error {
-	list, err := rtnetlink.Attributes(a.Value, 0)
-	var names []string
-	for _, p := range list {
-		if p.Kind == unix.IFLA_ALT_IFNAME {
-			names = append(names, p.Text())
-		}
-	}
-	if slices.Sort(names); names != nil {
-		s[AltNames] = strings.Join(names, " ")
-	}
-	return err
 }
 
 // short encodes a value, or its hash if it is long. No long value is one that harms the next pod.

@@ -100,26 +100,19 @@ func vfsOf(request func(c rtnetlink.Conn, filter uint32) ([][]byte, error)) (lis
 }
 
 func vfRecords(answer []byte) (list []VFRecord, err error) {
-	attrs, err := rtnetlink.Attributes(answer, unix.SizeofIfInfomsg)
+	pf, err := rtnetlink.ParseLink(answer, rtnetlink.Local)
 	if err != nil {
 		return nil, err
 	}
-	var pf VFRecord
+	attrs, _ := rtnetlink.Attributes(answer, unix.SizeofIfInfomsg) // ParseLink has parsed them too
 	var vfs []rtnetlink.Attribute
 	for _, a := range attrs {
-		switch a.Kind {
-		case unix.IFLA_IFNAME:
-			pf.PFName = a.Text()
-		case unix.IFLA_PARENT_DEV_NAME:
-			pf.PF = a.Text()
-		case unix.IFLA_VFINFO_LIST:
-			if vfs, err = rtnetlink.Attributes(a.Value, 0); err != nil {
-				return nil, err
-			}
+		if a.Kind == unix.IFLA_VFINFO_LIST {
+			vfs, err = rtnetlink.Attributes(a.Value, 0)
 		}
 	}
 	for _, info := range vfs {
-		vf := pf
+		vf := VFRecord{PF: pf.Parent, PFName: pf.Name}
 		settings, err := rtnetlink.Attributes(info.Value, 0)
 		for _, s := range settings {
 			err = cmp.Or(err, vf.take(s))
@@ -129,7 +122,7 @@ func vfRecords(answer []byte) (list []VFRecord, err error) {
 		}
 		list = append(list, vf)
 	}
-	return list, nil
+	return list, err
 }
 
 // take parses one setting, a struct that begins with the number of the VF (linux/if_link.h).
