@@ -37,6 +37,10 @@ func TestRemoveOfLinkedFileLeavesTheLink(t *testing.T) {
 		}
 		difftest.Must(t, d.Remove("b"), d.Remove("b"))
 		difftest.Holds(t, d.Path(""))
+		difftest.Must(t, os.MkdirAll(d.Path("full/sub"), 0o755))
+		if err := d.Remove("full"); err == nil {
+			t.Errorf("%s: a directory that is not empty was removed", kind)
+		}
 	}
 	shared := store.Open(t.TempDir())
 	difftest.Must(t, os.Mkdir(shared.Path("dir"), 0o755))
