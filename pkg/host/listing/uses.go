@@ -36,17 +36,14 @@ func Uses(links []Interface) (uplinks, advertised []string, others map[string]st
 	for _, l := range links {
 		names[l.Index] = l.Name
 	}
-	up, byRouter, others := map[string]bool{}, map[string]bool{}, map[string]string{}
+	byRouter, others := map[string]bool{}, map[string]string{} // whether all default routes of an interface are advertised
 	for _, route := range routes {
 		for _, index := range interfacesOf(route, objects) {
 			switch {
 			case route.Type != unix.RTN_UNICAST: // unreachable and similar routes have no interface
 			case isDefault(route):
-				if !up[names[index]] {
-					byRouter[names[index]] = true
-				}
-				up[names[index]] = true
-				byRouter[names[index]] = byRouter[names[index]] && route.Protocol == unix.RTPROT_RA
+				so, known := byRouter[names[index]]
+				byRouter[names[index]] = (so || !known) && route.Protocol == unix.RTPROT_RA
 			case route.Table != unix.RT_TABLE_LOCAL && !route.Dst.IP.IsLinkLocalUnicast():
 				others[names[index]] = "has a route to " + route.Dst.String()
 			}
@@ -57,11 +54,11 @@ func Uses(links []Interface) (uplinks, advertised []string, others map[string]st
 			others[names[a.LinkIndex]] = "has the address " + a.IPNet.String()
 		}
 	}
-	delete(up, "") // an interface that was created after the others were listed
+	delete(byRouter, "") // an interface that was created after the others were listed
 	delete(others, "")
 	delete(others, "lo")
 	advertised = []string{} // nil means unknown in a capture
-	for _, name := range slices.Sorted(maps.Keys(up)) {
+	for _, name := range slices.Sorted(maps.Keys(byRouter)) {
 		if uplinks = append(uplinks, name); byRouter[name] {
 			advertised = append(advertised, name)
 		}
