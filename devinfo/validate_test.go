@@ -111,6 +111,17 @@ func TestDeviceReturnsMapOfType(t *testing.T) {
 	}
 }
 
+func TestTextsReturnsStringsOfDevice(t *testing.T) {
+	for text, want := range map[string]map[string]string{
+		`{"memif": {"mode": "c"}}`: {}, `{"type": "pci"}`: {},
+		`{"type": "pci", "pci": {"pci-address": "a", "rdma-device": 5, "x": "y", "n": 1, "PF-pci-address": "b"}, "memif": {"mode": "c"}}`: {"pci-address": "a", "x": "y"},
+	} {
+		if got := parse(t, text).Texts(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %q", text, got)
+		}
+	}
+}
+
 func TestMapsReturnsTypesOfPresentMaps(t *testing.T) {
 	for text, want := range map[string][]devinfo.Type{
 		`{}`: nil, `{"type": "pci"}`: nil, `{"pci": 5}`: nil, `{"type": "pci", "memif": {}, "vdpa": {}}`: {devinfo.TypeVDPA, devinfo.TypeMemif},
