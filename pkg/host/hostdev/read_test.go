@@ -1,16 +1,22 @@
 package hostdev_test
 
 import (
+	"fmt"
 	"io/fs"
+	"path"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func names(ports []sysfs.Port) (list []string) {
@@ -33,6 +39,55 @@ func each(t *testing.T, change func(*hostdev.Host), look func(t *testing.T, host
 		difftest.Must(t, err)
 		t.Run(name, func(t *testing.T) { look(t, host, links, devices, warnings) })
 	}
+}
+
+// describe formats the non-zero facts of a device.
+func describe(t *testing.T, sys *sysfs.FS, d *hostdev.Device) string {
+	t.Helper()
+	at := func(d *hostdev.Device) string {
+		if d == nil {
+			return ""
+		}
+		return d.At.Bus + "/" + d.At.Name
+	}
+	count := ""
+	if d.Function != nil && d.PCI != "" {
+		ports, err := hostdev.CountPorts(sys, *d.Function, nil)
+		difftest.Must(t, err)
+		count = []string{"unknown", "one", "several"}[ports]
+	}
+	number := ""
+	if d.Number != nil {
+		number = fmt.Sprint("no.", *d.Number)
+	}
+	line := string(d.Kind) + " " + at(d)
+	for _, fact := range [][2]any{
+		{"function", d.Ref.Function()}, {"interface", d.IfName}, {"on", at(d.Parent)}, {"number", number}, {"driver", d.Driver}, {"vfs", d.VFs}, {"most", d.MaxVFs}, {"path", d.Path},
+		{"ports", names(d.Ports)}, {"represents", d.Represents}, {"representor", d.Representor}, {"eswitch", d.Eswitch}, {"rdma", d.RDMA.Devices},
+		{"rdma-on", d.RDMAOn}, {"bound-to", d.BoundTo}, {"serves", at(d.Serves)}, {"port-count", count}, {"lacks-interface", d.LacksInterface()}, {"only-rdma", d.OnlyRDMA()},
+	} {
+		if text := strings.Trim(fmt.Sprint(fact[1]), "[]"); text != "" && text != "0" && text != "false" {
+			line += fmt.Sprintf(" %s=%s", fact[0], strings.ReplaceAll(text, " ", ","))
+		}
+	}
+	return line + "\n"
+}
+
+func TestDevicesOfCapturedHosts(t *testing.T) {
+	hosts := &txtar.Archive{Comment: []byte("The devices of the captured hosts.\n")}
+	described := capturetest.Described(t)
+	each(t, func(*hostdev.Host) {}, func(t *testing.T, host hostdev.Host, _ *linkhost.Kernel, devices []*hostdev.Device, warnings []string) {
+		name := path.Base(t.Name())
+		if !slices.Contains(described, name) {
+			return
+		}
+		text := strings.Join(append(warnings, ""), "\n")
+		for _, d := range devices {
+			text += describe(t, host.Sys, d)
+		}
+		hosts.Files = append(hosts.Files, txtar.File{Name: name, Data: []byte(text)})
+	})
+	goldentest.File(t, "testdata/hosts.txtar", string(txtar.Format(hosts)))
 }
 
 func TestPortsAndReadFindSameInterfaces(t *testing.T) {
