@@ -11,8 +11,11 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
@@ -88,6 +91,31 @@ func TestDevicesOfCapturedHosts(t *testing.T) {
 		hosts.Files = append(hosts.Files, txtar.File{Name: name, Data: []byte(text)})
 	})
 	goldentest.File(t, "testdata/hosts.txtar", string(txtar.Format(hosts)))
+}
+
+// mlx4_core makes one interface for each port of a function.
+func TestPortsAreCountedUntilThereAreTwo(t *testing.T) {
+	p1, moved := &link.Interface{Name: "p1", Index: 2}, &link.Interface{Name: "net1", Index: 2}
+	for _, c := range []struct {
+		ports int
+		own   *link.Interface
+		want  hostdev.PortCount
+	}{
+		{0, nil, hostdev.AtMostOnePort}, {1, nil, hostdev.PortsUnknown}, {1, p1, hostdev.PortsUnknown}, {0, moved, hostdev.PortsUnknown},
+		{2, nil, hostdev.SeveralPorts}, {2, p1, hostdev.SeveralPorts}, {1, moved, hostdev.SeveralPorts},
+	} {
+		file, err := capturefile.Parse(capturetest.Ports("mlx4_core", c.ports))
+		difftest.Must(t, err)
+		sys := sysfs.New(file.Sys())
+		fn, _, err := sys.PCI(pci.Address{Bus: 0x3b})
+		difftest.Must(t, err)
+		got, err := hostdev.CountPorts(sys, fn, c.own)
+		difftest.Must(t, err)
+		difftest.Same(t, fmt.Sprint(c.ports, c.own), got, c.want)
+	}
+	if (&hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.SF}}).LacksInterface() {
+		t.Error("the interface of an SF without a number, as of ice, is below the function")
+	}
 }
 
 func TestPortsAndReadFindSameInterfaces(t *testing.T) {
