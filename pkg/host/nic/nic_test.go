@@ -19,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/host/nic"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func TestTableNamesEachCardOnce(t *testing.T) {
@@ -145,6 +146,21 @@ func TestTableKnowsCapturedHosts(t *testing.T) {
 	if seen < 30 {
 		t.Errorf("only %d functions were compared", seen)
 	}
+}
+
+func TestSeenNamesTheCardsOfCapturedHosts(t *testing.T) {
+	text := ""
+	for _, name := range capturetest.Described(t) {
+		sys := sysfs.New(capturetest.Load(t, name).Sys())
+		devices, _, err := hostdev.Read(hostdev.Host{Sys: sys})
+		difftest.Must(t, err)
+		cards, err := nic.Seen(sys, devices)
+		difftest.Must(t, err)
+		for _, card := range cards {
+			text += fmt.Sprintf("%s: %s, on a card: %v\n", name, card.Text, card.OnCard)
+		}
+	}
+	goldentest.File(t, "testdata/seen.txt", text)
 }
 
 // A row must not claim more than the repository has: a capture for each trial but those in QEMU, whose drivers are those of
