@@ -351,42 +351,17 @@ func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
 
-// overtaken calls before ahead of a call for an interface, whose name the caller has read.
-type overtaken struct {
-	*restoretest.Kernel
-	calls  int // calls ahead of that one
-	before func()
-}
-
-func (o *overtaken) next() {
-	if o.calls--; o.calls == -1 {
-		o.before()
+// overtake makes something happen before one of the next accesses to a kernel, whose caller may have read names before. It
+// returns whether it has happened.
+func overtake(k *restoretest.Kernel, after int, happens func()) (happened *bool) {
+	happened = new(bool)
+	k.Before = func() {
+		if after--; after == -1 {
+			*happened = true
+			happens()
+		}
 	}
-}
-
-func (o *overtaken) Interface(netns, name string) (link.Interface, error) {
-	o.next()
-	return o.Kernel.Interface(netns, name)
-}
-
-func (o *overtaken) Settings(i link.Interface) (settings.Dump, error) {
-	o.next()
-	return o.Kernel.Settings(i)
-}
-
-func (o *overtaken) Change(i link.Interface, to settings.Change) error {
-	o.next()
-	return o.Kernel.Change(i, to)
-}
-
-func (o *overtaken) Set(i link.Interface, setting string, to settings.Dump) error {
-	o.next()
-	return o.Kernel.Set(i, setting, to)
-}
-
-func (o *overtaken) SetAltName(i link.Interface, altName string, present bool) error {
-	o.next()
-	return o.Kernel.SetAltName(i, altName, present)
+	return happened
 }
 
 // udev and NetworkManager may change the new interface of a reset at any moment. The next attempts put it right.
@@ -398,17 +373,16 @@ func TestResetCopesWithOthers(t *testing.T) {
 		"sets MTU and MAC":         func(k *restoretest.Kernel, _ link.Interface) error { return k.Use(vf, 9000, podsMAC) },
 		"adds its name as altname": func(k *restoretest.Kernel, i link.Interface) error { return k.SetAltName(i, "eth2", true) },
 	} {
-		meddled := true
-		for calls := 0; meddled; calls++ {
-			k, _, f := igb(t)
-			f.Reset, meddled = restore.Always, false
-			h := restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() {
-				meddled = true
-				if now := look(t, k.Host(), function(vf, "")); now.IfName != "" {
+		for calls, meddled := 0, new(true); *meddled; calls++ {
+			k, h, f := igb(t)
+			f.Reset = restore.Always
+			meddled = overtake(k, calls, func() {
+				if now, err := k.Host().Look(function(vf, "")); err == nil && now.IfName != "" {
 					_ = meddle(k, named(k, now.IfName)) // it may have that name, or be in the way of itself
 				}
-			}})
+			})
 			did, err := h.Restore(f)
+			k.Before = nil
 			for attempt := 0; err != nil && attempt < 3; attempt++ {
 				if !errors.Is(err, restore.ErrNotOnNode) && !errors.As(err, new(*restore.Mismatch)) {
 					t.Fatalf("%s at call %d: %v", what, calls, err)
@@ -433,24 +407,25 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 		"name":    func(k *restoretest.Kernel) error { return k.Change(named(k, "eth3"), settings.Change{Name: "eth2"}) },
 		"altname": func(k *restoretest.Kernel) error { return k.SetAltName(named(k, "eth3"), "eth2", true) },
 	} {
-		overtakenAfter := func(calls int) (*restoretest.Kernel, *restore.Devices, restore.Snapshot) {
-			k, _, f := igb(t)
-			difftest.Must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
-			return k, restore.New(k.Sys(), k.Write, &overtaken{k, calls, func() {
-				difftest.Must(t, k.Change(named(k, "eth2"), settings.Change{Name: "away"}), take(k))
-			}}), f
-		}
-		for calls := range 2 {
-			_, h, _ := overtakenAfter(calls)
-			if got, err := h.Look(function(vf, "eth2")); got.MTU == 9000 {
-				t.Errorf("%s, call %d: got the other interface %+v, %v", name, calls, got, err)
-			}
-		}
-		for calls := range 12 {
-			k, h, f := overtakenAfter(calls)
-			_, err := h.Restore(f)
-			if g := look(t, k.Host(), function(other, "")); g.MTU != 9000 || g.MAC != podsMAC {
-				t.Errorf("%s, call %d: the other interface has MTU %d and MAC %s: %v", name, calls, g.MTU, g.MAC, err)
+		for _, do := range []func(h *restore.Devices, f restore.Snapshot){
+			func(h *restore.Devices, _ restore.Snapshot) {
+				if got, err := h.Look(function(vf, "eth2")); got.MTU == 9000 {
+					t.Errorf("%s: got the other interface %+v, %v", name, got, err)
+				}
+			},
+			func(h *restore.Devices, f restore.Snapshot) { _, _ = h.Restore(f) },
+		} {
+			for calls, happened := 0, new(true); *happened; calls++ {
+				k, h, f := igb(t)
+				difftest.Must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
+				happened = overtake(k, calls, func() {
+					difftest.Must(t, k.Change(named(k, "eth2"), settings.Change{Name: "away"}), take(k))
+				})
+				do(h, f)
+				k.Before = nil
+				if g := look(t, h, function(other, "")); g.MTU != 9000 || g.MAC != podsMAC {
+					t.Errorf("%s, call %d: the other interface has MTU %d and MAC %s", name, calls, g.MTU, g.MAC)
+				}
 			}
 		}
 	}

@@ -30,6 +30,8 @@ type Kernel struct {
 	Fault func() error
 	// Spares is true if Fault is not called for settings that Restore tries twice and then leaves as they are.
 	Spares bool
+	// Before is called before each access to the state, except its own; nil = not called.
+	Before func()
 	dir    string
 }
 
@@ -202,6 +204,11 @@ func (k *Kernel) Between(f func() error) error {
 
 // change calls f with the state, and saves it if f succeeds. It runs one change at a time.
 func (k *Kernel) change(f func(w *world) error) error {
+	if before := k.Before; before != nil {
+		k.Before = nil
+		before()
+		k.Before = before
+	}
 	return k.Between(func() error {
 		data, err := os.ReadFile(k.path("world.json"))
 		if err != nil {
