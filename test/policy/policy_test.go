@@ -265,7 +265,7 @@ func TestReadersOfPolicyAgree(t *testing.T) {
 
 // compare runs the readers for each of some settings.
 func (p place) compare(t *testing.T, root string, seen map[int]int) {
-	own, pf := []string{p.id()}, []string{inventory.Text(resourceapi.Device{Attributes: p.device.Attributes}, inventory.AttrPFPCIBusID)}
+	own, pf := []string{p.id()}, []string{inventory.Text(p.device.Attributes, inventory.AttrPFPCIBusID)}
 	if p.device.Kind == hostdev.SF { // the settings know it by its PF only
 		own = pf
 	}

@@ -74,7 +74,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 			}
 		}
 		n := nodeDevice(d.Device, s.published[r.Device])
-		n.Reset, n.Withhold = d.Resets(), d.Withholds() // ADD may come before the next process has read the node
+		n.Reset, n.Withhold = d.Reset, d.Withhold // ADD may come before the next process has read the node
 		own[r.Device] = n
 	}
 	return own, nil
@@ -110,7 +110,7 @@ func (n *Node) surveyFor(ctx context.Context, claim types.UID, results []resourc
 // nodeDevice converts a device for a record.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
 	n := &state.NodeDevice{Ref: d.Ref, Published: Encoded(as)}
-	n.IfName = cmp.Or(inventory.Text(as, inventory.AttrIfName), n.IfName) // the published name is known even while the interface is in a pod
+	n.IfName = cmp.Or(inventory.Text(as.Attributes, inventory.AttrIfName), n.IfName) // the published name is known even while the interface is in a pod
 	return n
 }
 
@@ -124,7 +124,7 @@ func deviceOf(n *state.NodeDevice) inventory.Device {
 func (a Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
 	p.Bare = func(device string) bool {
 		d := a[device]
-		return d != nil && inventory.Text(Published(d), inventory.ResourceName) != ""
+		return d != nil && inventory.Text(Published(d).Attributes, inventory.ResourceName) != ""
 	}
 	networks, err := cniconfig.Resolve(claim, p)
 	if err != nil {

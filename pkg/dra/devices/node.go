@@ -204,16 +204,15 @@ func newMetrics(to prometheus.Registerer) *metrics {
 func (n *Node) numaLists(list []resourceapi.Device) []resourceapi.Device {
 	known := map[int64]resourceapi.DeviceAttribute{} // a thousand VFs are on few nodes
 	for i := range list {
-		number, ok := list[i].Attributes[inventory.NUMANode]
-		if !ok || number.IntValue == nil || n.NUMANode != deviceattribute.ListAttribute {
+		node := list[i].Attributes[inventory.NUMANode].IntValue
+		if node == nil || n.NUMANode != deviceattribute.ListAttribute {
 			continue
 		}
-		node := *number.IntValue
-		if _, ok := known[node]; !ok {
-			known[node] = n.numaList(node)
+		if _, ok := known[*node]; !ok {
+			known[*node] = n.numaList(*node)
 		}
 		list[i].Attributes = maps.Clone(list[i].Attributes)
-		list[i].Attributes[inventory.NUMANode] = known[node]
+		list[i].Attributes[inventory.NUMANode] = known[*node]
 	}
 	return list
 }

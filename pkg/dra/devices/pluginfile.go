@@ -38,7 +38,7 @@ func (l *Leases) pluginFiles(record *state.Claim) map[string]string {
 }
 
 func namesForMultus(at *state.Attachment) (resource, id string) {
-	published := Published(at.NodeDevice)
+	published := Published(at.NodeDevice).Attributes
 	return inventory.Text(published, inventory.ResourceName), inventory.Text(published, inventory.DeviceID)
 }
 

@@ -62,7 +62,7 @@ func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 	}
 	reset, withhold := at.NodeDevice.Reset, at.NodeDevice.Withhold
 	if reset == "" {
-		reset, withhold = decision.Resets(), decision.Withholds()
+		reset, withhold = decision.Reset, decision.Withhold
 	}
 	snapshot.Reset, snapshot.Withhold = restore.ResetMode(reset), withhold
 	return Encoded(snapshot), nil
@@ -236,7 +236,7 @@ func Shown(at *state.Attachment) (d view.Device) {
 		d = view.Of(info)
 	}
 	if at.NodeDevice != nil {
-		published := Published(at.NodeDevice)
+		published := Published(at.NodeDevice).Attributes
 		d = d.Or(view.Published(func(name string) string { return inventory.Text(published, resourceapi.QualifiedName(name)) }))
 	}
 	return d

@@ -1,6 +1,7 @@
 package hostdev
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -76,6 +77,27 @@ func CountPorts(sys *sysfs.FS, fn sysfs.Function, own *link.Interface) (PortCoun
 		return AtMostOnePort, nil
 	}
 	return PortsUnknown, nil
+}
+
+// Carries returns which other devices would lose their parent or their driver if a PCI function were unbound, also those
+// that may be in another network namespace; "" = none.
+func Carries(sys *sysfs.FS, fn sysfs.Function) (string, error) {
+	vfs, _, _, err := sys.VFs(fn)
+	sfs, sfErr := sys.HasSFs(fn)
+	vdpas, vdpaErr := sys.VDPAs()
+	ports, portErr := CountPorts(sys, fn, nil)
+	on := slices.ContainsFunc(vdpas, func(v sysfs.VDPA) bool { return v.PCI != nil && *v.PCI == fn.Address })
+	switch err := errors.Join(err, sfErr, vdpaErr, portErr); {
+	case err != nil:
+		return "", err
+	case vfs > 0 || sfs || on:
+		return "it has VFs, SFs or vDPA devices on it, which would lose their parent", nil
+	case ports == SeveralPorts:
+		return "it has several ports, which would all lose their driver", nil
+	case ports == PortsUnknown:
+		return "it may have another port, in another network namespace, which would lose its driver", nil
+	}
+	return "", nil
 }
 
 // severalOf reports whether the interfaces of a function, and its own one, are different ports. An interface whose port

@@ -29,21 +29,13 @@ type Decision struct {
 	Sharing SharingMode // sharing of the rule; "" without a rule
 	Why     string      // why the device is not offered; "" = it is offered
 
+	Reset    string // key "reset" of the rule: whether the driver is bound again after each pod; "" without a rule
+	Withhold bool   // the rule withholds a device that differs from before its last pod, even harmlessly
+
 	rule    *rule         // nil = none
 	on      *Decision     // decision about its parent; nil = no parent
 	unknown bool          // the device may be allocated outside DRA
 	failed  map[int]error // by rule: why its select has no result
-}
-
-// Withholds reports whether the rule withholds a device that differs from before its last pod, even harmlessly.
-func (c Decision) Withholds() bool { return c.rule != nil && c.rule.OnDifference == "withhold" }
-
-// Resets returns the key "reset" of the rule: whether the driver of the device is bound again after each pod.
-func (c Decision) Resets() string {
-	if c.rule == nil {
-		return "never"
-	}
-	return cmp.Or(c.rule.Reset, "auto")
 }
 
 // Decide returns for each device whether it is offered and, if not, why.
@@ -115,13 +107,13 @@ func (s DecideInput) asOffered(d *Device) *Device {
 			was.Attributes[name] = v
 		}
 	}
-	was.IfName, was.PFName, was.Driver = was.text(AttrIfName), was.text(AttrPFName), was.text(AttrDriver)
+	was.IfName, was.PFName, was.Driver = Text(was.Attributes, AttrIfName), Text(was.Attributes, AttrPFName), Text(was.Attributes, AttrDriver)
 	return &was
 }
 
 // others returns the holder outside DRA that has a device alone, or "".
 func (s DecideInput) others(d *Device) string {
-	return cmp.Or(s.Others[d.ID()], s.Others[d.text(PCIBusID)], s.Others[d.VDPA], s.Others[d.PortOf], s.Others[d.RDMAOn])
+	return cmp.Or(s.Others[d.ID()], s.Others[Text(d.Attributes, PCIBusID)], s.Others[d.VDPA], s.Others[d.PortOf], s.Others[d.RDMAOn])
 }
 
 // tied returns the devices that are on a held device or have one on them, each with the reason. It does not read facts
@@ -256,7 +248,8 @@ func (r Rules) choose(d *Device, driver string) Decision {
 			c.failed[n] = err
 		}
 		if met {
-			return Decision{Rule: n, Sharing: r.list[n].Sharing, rule: &r.list[n], failed: c.failed}
+			rule := &r.list[n]
+			return Decision{Rule: n, Sharing: rule.Sharing, Reset: cmp.Or(rule.Reset, "auto"), Withhold: rule.OnDifference == "withhold", rule: rule, failed: c.failed}
 		}
 	}
 	return c

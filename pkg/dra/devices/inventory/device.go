@@ -59,7 +59,7 @@ type Device struct {
 
 // ID returns the device ID for CNI plugins: the auxiliary name, or else the PCI address. A vDPA device on a VF has the
 // address of the VF. ID returns "" if the device has neither.
-func (d *Device) ID() string { return cmp.Or(d.Aux, d.PCI, d.text(PCIBusID)) }
+func (d *Device) ID() string { return cmp.Or(d.Aux, d.PCI, Text(d.Attributes, PCIBusID)) }
 
 // LeaseID returns the ID under which the journal leases the device: that of its function for each port of a function,
 // because the ports share its RDMA devices and device nodes. It returns "" if the journal knows no such device.
@@ -73,13 +73,9 @@ func (d *Device) hardware() string {
 	return d.Name
 }
 
-func (d *Device) text(name resourceapi.QualifiedName) string {
-	return Text(resourceapi.Device{Attributes: d.Attributes}, name)
-}
-
 // Text returns a string attribute of a device, or "" if the device does not have it.
-func Text(d resourceapi.Device, name resourceapi.QualifiedName) string {
-	if v := d.Attributes[name].StringValue; v != nil {
+func Text(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, name resourceapi.QualifiedName) string {
+	if v := attributes[name].StringValue; v != nil {
 		return *v
 	}
 	return ""
@@ -156,23 +152,15 @@ func Busy(h Host, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var d Device
-	var on []string
-	for _, other := range devices {
-		if other.Name == name {
-			d = other
-		} else if other.On == name {
-			on = append(on, other.Name)
-		}
+	at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
+	if at < 0 {
+		return "the node has lost it", nil
 	}
+	d := devices[at]
 	upper := slices.IndexFunc(h.Links, func(l listing.Interface) bool { return d.IfName != "" && l.Link == d.IfName })
 	switch {
-	case d.Name == "":
-		return "the node has lost it", nil
 	case d.UsedByHost() != "":
 		return d.UsedByHost(), nil
-	case len(on) > 0:
-		return fmt.Sprintf("it has %s on it, which would lose their parent", count(on)), nil
 	case d.moved() && d.Driver != "":
 		return "it has no interface in the host network namespace; it is probably in another one", nil
 	case upper >= 0:
@@ -188,15 +176,7 @@ func Busy(h Host, name string) (string, error) {
 	if err != nil || !ok {
 		return "", err
 	}
-	switch count, err := hostdev.CountPorts(h.Sys, fn, nil); {
-	case err != nil:
-		return "", err
-	case count == hostdev.SeveralPorts:
-		return "it has several ports, which would all lose their driver", nil
-	case count == hostdev.PortsUnknown:
-		return "it may have another port, in another network namespace, which would lose its driver", nil
-	}
-	return "", nil
+	return hostdev.Carries(h.Sys, fn)
 }
 
 func count(names []string) string {

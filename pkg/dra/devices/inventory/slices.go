@@ -158,7 +158,7 @@ func arrange(devices Published) (list []Slice) {
 	pfs := map[string]bool{} // PFs with VFs
 	for _, d := range devices {
 		p := place{name: d.Name, number: -1}
-		if pf, err := pci.Parse(Text(d, AttrPFPCIBusID)); err == nil {
+		if pf, err := pci.Parse(Text(d.Attributes, AttrPFPCIBusID)); err == nil {
 			p.function = functionName(pf.String())
 		}
 		if n := d.Attributes[AttrVFIndex].IntValue; n != nil {

@@ -11,7 +11,6 @@ import (
 
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/settings"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // The settings that Restore restores, in addition to [settings.VF] and [settings.Dump].
@@ -47,19 +46,8 @@ func (d *Devices) resets(f Snapshot, now present) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	carries, err := d.carries(fn)
-	return err == nil && !carries, err
-}
-
-// carries reports whether unbinding a function would remove other devices: its VFs, SFs, vDPA devices, or another port,
-// also one that may be in another network namespace.
-func (d *Devices) carries(fn sysfs.Function) (bool, error) {
-	vfs, _, _, err := d.sys.VFs(fn)
-	sfs, sfErr := d.sys.HasSFs(fn)
-	vdpas, vdpaErr := d.sys.VDPAs()
-	ports, portErr := hostdev.CountPorts(d.sys, fn, nil)
-	on := slices.ContainsFunc(vdpas, func(v sysfs.VDPA) bool { return v.PCI != nil && *v.PCI == fn.Address })
-	return vfs > 0 || sfs || on || ports != hostdev.AtMostOnePort, errors.Join(err, sfErr, vdpaErr, portErr)
+	carries, err := hostdev.Carries(d.sys, fn)
+	return err == nil && carries == "", err
 }
 
 // Restore restores a device, and returns the settings that it changed. It makes one attempt: repeat it on [ErrNotOnNode]
