@@ -1,6 +1,7 @@
 package restore_test
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
@@ -101,6 +103,29 @@ func TestOpenDeviceIsNotRestoredAfterFailedRead(t *testing.T) {
 		if unknown == 0 {
 			t.Errorf("%s: no failure makes its state unknown", host)
 		}
+	}
+}
+
+// blind is a kernel that does not say what is on an interface, or who has a device open.
+type blind struct {
+	*restoretest.Kernel
+	uppers, holders error
+}
+
+func (b blind) Unstack(link.Interface) ([]string, error) { return nil, b.uppers }
+
+func (b blind) Stacked(link.Interface, bool) ([]string, error) { return nil, b.uppers }
+
+func (b blind) Holders([]string) ([]process.Holder, error) { return nil, b.holders }
+
+// A device may have references that cannot be read.
+func TestUnreadReferencesFailRestore(t *testing.T) {
+	k, _, f := igb(t)
+	for _, b := range []blind{{k, errKilled, nil}, {k, nil, errKilled}, {k, nil, nil}} {
+		h := restore.New(k.Sys(), k.Write, b)
+		_, err := h.Restore(f)
+		difftest.Is(t, err, cmp.Or(b.uppers, b.holders))
+		difftest.Is(t, h.Alone(f), b.uppers)
 	}
 }
 
