@@ -33,13 +33,20 @@ func Configure(list json.RawMessage, d inventory.Device, as inventory.SharingMod
 	_ = json.Unmarshal(list, &fields) // cniconfig has checked the list
 	_ = json.Unmarshal(fields["plugins"], &confs)
 	b := binder{device: d, shared: as == inventory.Shared}
-	if keys == nil {
-		err = b.usual(confs)
-	} else {
-		err = b.as(keys, confs)
+	taken := keys != nil
+	for _, conf := range confs {
+		if keys != nil {
+			err = b.named(conf, keys)
+		} else {
+			err = b.usual(conf, &taken)
+		}
+		if err != nil {
+			return nil, "", err
+		}
 	}
-	if err != nil {
-		return nil, "", err
+	if !taken {
+		return nil, "", refuse(fmt.Sprintf("%s is allocated, but no plugin of the network is known to use it", &b),
+			`set device: [{plugin: TYPE, key: KEY}] in the DeviceClass, or give a plugin "capabilities": {"deviceID": true}; if the network needs no device, set device: []`)
 	}
 	fields["plugins"] = encode(confs)
 	return encode(fields), b.deviceID, nil
@@ -59,54 +66,42 @@ type binder struct {
 	deviceID string // capability argument
 }
 
-// usual writes the device to the default key of each plugin.
-func (b *binder) usual(confs []plugin) error {
-	taken := false
-	for _, conf := range confs {
-		name, capable := conf.name(), conf.capable()
-		if capable && b.device.ID() != "" && !b.shared {
-			if err := b.put(conf, cniconfig.RuntimeDeviceID); err != nil {
-				return err
-			}
-			taken = true
-		}
-		t, known := types()[name]
-		if !known {
-			continue
-		}
-		key, why := t.key(b.device, b.shared, capable)
-		if why != "" {
-			return refuse(fmt.Sprintf("plugin %s %s, but %s is allocated", name, why, b), remedy(name))
-		}
-		if key == "" {
-			continue
-		}
-		if err := b.put(conf, key); err != nil {
+// usual writes the device to the default key of a plugin. It sets taken if the plugin attaches the device.
+func (b *binder) usual(conf plugin, taken *bool) error {
+	name, capable := conf.name(), conf.capable()
+	if capable && b.device.ID() != "" && !b.shared {
+		if err := b.put(conf, cniconfig.RuntimeDeviceID); err != nil {
 			return err
 		}
-		taken = taken || !t.chained
+		*taken = true
 	}
-	if !taken {
-		return refuse(fmt.Sprintf("%s is allocated, but no plugin of the network is known to use it", b),
-			`set device: [{plugin: TYPE, key: KEY}] in the DeviceClass, or give a plugin "capabilities": {"deviceID": true}; if the network needs no device, set device: []`)
+	t, known := types()[name]
+	if !known {
+		return nil
 	}
-	return nil
+	key, why := t.key(b.device, b.shared, capable)
+	switch {
+	case why != "":
+		return refuse(fmt.Sprintf("plugin %s %s, but %s is allocated", name, why, b), remedy(name))
+	case key == "":
+		return nil
+	}
+	*taken = *taken || !t.chained
+	return b.put(conf, key)
 }
 
-// as writes the device to the keys that the class names.
-func (b *binder) as(keys cniconfig.DeviceKeys, confs []plugin) error {
+// named writes the device to the keys of a plugin that the class names.
+func (b *binder) named(conf plugin, keys cniconfig.DeviceKeys) error {
+	name := conf.name()
 	for _, place := range keys {
-		for _, conf := range confs {
-			name := conf.name()
-			if name != place.Plugin {
-				continue
-			}
-			if types()[name].pciOnly && b.device.Aux != "" {
-				return refuse(fmt.Sprintf("plugin %s needs a PCI address, but %s is allocated", name, b), remedy(name))
-			}
-			if err := b.put(conf, place.Key); err != nil {
-				return err
-			}
+		switch {
+		case place.Plugin != name:
+			continue
+		case types()[name].pciOnly && b.device.Aux != "":
+			return refuse(fmt.Sprintf("plugin %s needs a PCI address, but %s is allocated", name, b), remedy(name))
+		}
+		if err := b.put(conf, place.Key); err != nil {
+			return err
 		}
 	}
 	return nil
