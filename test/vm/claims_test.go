@@ -3,7 +3,6 @@
 package vm_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -66,7 +65,7 @@ func TestOffersFollowDeviceChanges(t *testing.T) {
 	events, err := event.Listen(t.Context())
 	must(t, err)
 	look := make(chan struct{})
-	go inventory.Watch(t.Context(), events, inventory.Times{Settle: inventory.DefaultTimes().Settle, Poll: time.Hour}, func(context.Context) {
+	go inventory.Watch(t.Context(), events, inventory.Times{Settle: inventory.DefaultTimes().Settle, Poll: time.Hour}, func() {
 		select {
 		case look <- struct{}{}:
 		case <-t.Context().Done():

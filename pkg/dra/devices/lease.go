@@ -25,7 +25,7 @@ type Leases struct{ node *Node }
 // Lease leases the device of an attachment to a pod, so that the devinfo plugin refuses the device to other pods. The
 // error names the current holder and ends with advice for the author of the pod. Each device of a claim has a
 // separate lease record: see [state.Attachment.Part].
-func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, pod string, advice string) error {
+func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns, pod, advice string) error {
 	if err := l.released(record, at); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (l *Leases) Lease(record *state.Claim, at *state.Attachment, netns string, 
 	if err != nil {
 		return err
 	}
-	of.Netns, of.Pods = netns, []string{string(pod)}
+	of.Netns, of.Pods = netns, []string{pod}
 	return l.take(record, []*state.Attachment{at}, of, advice)
 }
 

@@ -174,7 +174,7 @@ func (n *Node) Watch(ctx context.Context) {
 	if err != nil {
 		n.Log.Error("cannot watch the node's devices, only poll them", "interval", n.Inventory.Times.Poll, "error", err)
 	}
-	inventory.Watch(ctx, events, n.Inventory.Times, func(context.Context) { n.Publish() })
+	inventory.Watch(ctx, events, n.Inventory.Times, n.Publish)
 }
 
 // metrics are documented in docs/dra/reference.md.

@@ -176,7 +176,7 @@ func TestWatchCollectsEventsAndPolls(t *testing.T) {
 		events := make(chan struct{})
 		start := time.Now()
 		var at []time.Duration
-		go inventory.Watch(ctx, events, inventory.DefaultTimes(), func(context.Context) { at = append(at, time.Since(start)) })
+		go inventory.Watch(ctx, events, inventory.DefaultTimes(), func() { at = append(at, time.Since(start)) })
 		for _, pause := range []time.Duration{10 * time.Second, 300 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second} {
 			time.Sleep(pause)
 			events <- struct{}{}

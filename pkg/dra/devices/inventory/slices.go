@@ -200,7 +200,7 @@ func DefaultTimes() Times { return Times{Settle: time.Second, Poll: time.Minute}
 
 // Watch calls rebuild immediately, t.Settle after an event, and t.Poll after the last call, until ctx ends. It
 // continues to poll after events is closed.
-func Watch(ctx context.Context, events <-chan struct{}, t Times, rebuild func(context.Context)) {
+func Watch(ctx context.Context, events <-chan struct{}, t Times, rebuild func()) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	settling := false
@@ -218,7 +218,7 @@ func Watch(ctx context.Context, events <-chan struct{}, t Times, rebuild func(co
 			}
 		case <-timer.C:
 			settling = false
-			rebuild(ctx)
+			rebuild()
 			timer.Reset(t.Poll)
 		}
 	}
