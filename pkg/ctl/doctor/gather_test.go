@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,12 +17,17 @@ import (
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/finding"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -186,4 +192,22 @@ func TestUnmountedDirectoriesAreUnknown(t *testing.T) {
 		want.Check = check
 		difftest.Equal(t, got[check], want)
 	}
+}
+
+// Evidence either has an error, or is what it is without the failure.
+func TestEvidenceDoesNotOmitWhatItCannotRead(t *testing.T) {
+	want := ""
+	capturetest.EachFailure(capturetest.Load(t, "mlx5-vdpa").Sys(), func(files fs.FS, failed *string) {
+		sys := sysfs.New(files)
+		n := node.Open(node.Options{Settings: config.Node{StateDir: t.TempDir()}, Sys: sys, Finder: new(discovery.Finder), ClaimDir: "/nonexistent"})
+		given := []podresources.Given{{Device: "0000:65:00.0"}, {Device: "0000:65:1f.7"}}
+		e, err := doctor.EvidenceOf(n, hostdev.Host{Sys: sys}, &doctor.Live{Devices: given})
+		if want == "" {
+			difftest.Must(t, err)
+			want = fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.GivenGone)
+		}
+		if err == nil && fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.GivenGone) != want {
+			t.Errorf("%s fails, and nothing says so", *failed)
+		}
+	})
 }
