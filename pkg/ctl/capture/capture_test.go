@@ -323,8 +323,11 @@ func (unreadable) Open(name string) (fs.File, error) {
 
 func TestFailedReadEndsTheCapture(t *testing.T) {
 	failing := func([]string) (map[string][]byte, []string, error) { return nil, nil, syscall.EIO }
+	invalid := func([]string) (map[string][]byte, []string, error) {
+		return map[string][]byte{"ip-link.json": []byte("no JSON\n")}, nil, nil
+	}
 	for name, h := range map[string]capture.Source{
-		"netlink": {Sys: fstest.MapFS{}, Parts: failing}, "/sys": {Sys: unreadable{}, Parts: noParts}, "facts": {Sys: fstest.MapFS{}, Parts: noParts, Facts: map[string]any{"live": failing}},
+		"netlink": {Sys: fstest.MapFS{}, Parts: failing}, "its text": {Sys: fstest.MapFS{}, Parts: invalid}, "/sys": {Sys: unreadable{}, Parts: noParts}, "facts": {Sys: fstest.MapFS{}, Parts: noParts, Facts: map[string]any{"live": failing}},
 	} {
 		h.Name, h.Title, h.Root = "x", "y", t.TempDir()
 		if text, _, err := capture.Take(h); err == nil || text != nil {
