@@ -336,6 +336,13 @@ func TestFailedReadEndsTheCapture(t *testing.T) {
 	}
 }
 
+func TestInvalidStateOfACaptureIsAnError(t *testing.T) {
+	h, err := capturefile.Parse([]byte("x: y\n-- node/node.json --\n{\"bootID\": 5}\n"))
+	difftest.Must(t, err)
+	_, err = capture.Captured{Host: h}.State()
+	difftest.Says(t, err, "node/node.json: ")
+}
+
 // storage matches the entries of the storage controller in testdata/hosts that has network controllers below it.
 var storage = regexp.MustCompile(`/0000:00:0e\.0/[a-z_]+( |$)|devices/0000:00:0e\.0 ->|/drivers/vmd/`)
 
