@@ -189,7 +189,7 @@ func explain(a *cluster.Network, name validate.NetworkName, network found) bool 
 	ours := network.ours && !a.Waits
 	missing := strings.Contains(network.resource, "/") && !slices.Contains(a.Requests, network.resource) // without a domain nothing can request it
 	switch {
-	case a.Deviceless() && missing, a.Waits && missing, a.FromNode && missing && a.Problem == "":
+	case missing && (a.Deviceless() || a.Waits):
 		a.Problem = validate.Rules.Of("not-requested", "resource", network.resource, "network", at, "unless", "").String()
 	case a.Waits && network.absent: // that of a pod that has started was deleted since
 		a.Problem = cluster.Problem("no-network", "network", at)
