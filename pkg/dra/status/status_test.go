@@ -92,7 +92,7 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 		err := status.Apply(t.Context(), client, status.Report{Driver: "d", Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{
 			{Driver: "d", Pool: "p", Device: "x", Data: &runtime.RawExtension{Raw: []byte(`{"a":1}`)}},
 		}})
-		if !errors.Is(err, test.want) {
+		if !errors.Is(err, test.want) || errors.Is(err, status.ErrGone) != errors.Is(test.want, status.ErrGone) {
 			t.Errorf("%s: got %v, want %v", name, err, test.want)
 		}
 	}
