@@ -91,27 +91,21 @@ func (e *Engine) readIdle(ctx context.Context) {
 			}
 			return
 		}
-		e.updateIdle(c, known, now)
-	}
-}
-
-// updateIdle updates an idle claim from the API server's copy; nil means that the claim was deleted. known is c.known
-// before the read.
-func (e *Engine) updateIdle(c *claim, known int, now *resourceapi.ResourceClaim) {
-	var pods []state.Pod
-	if now != nil {
-		pods, _ = cniconfig.Pods(now)
-	}
-	e.table.observe(pods, c)
-	e.table.mu.Lock()
-	defer e.table.mu.Unlock()
-	switch {
-	case c.removed || c.forgotten || !e.table.isIdle(c) || c.known != known:
-	case now == nil || !isAllocated(c.record, now, e.Options.Driver):
-		e.Options.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
-		e.table.forget(c)
-	case pods != nil:
-		c.known++
-		e.table.reserve(c, pods)
+		var pods []state.Pod
+		if now != nil {
+			pods, _ = cniconfig.Pods(now)
+		}
+		e.table.observe(pods, c)
+		e.table.do(func() {
+			switch {
+			case c.removed || c.forgotten || !e.table.isIdle(c) || c.known != known: // what was read may be out of date
+			case now == nil || !isAllocated(c.record, now, e.Options.Driver):
+				e.Options.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
+				e.table.forget(c)
+			case pods != nil:
+				c.known++
+				e.table.reserve(c, pods)
+			}
+		})
 	}
 }
