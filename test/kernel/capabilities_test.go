@@ -121,7 +121,7 @@ func lifeOf(t *testing.T, netns, conf string, capabilities ...int) string {
 func TestDELAndGCNeedNoCapability(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for _, netns := range []string{pod, ownProcess(t)} {
-			for verb, text := range map[string]string{"DEL": standalone, "GC": gcAll} {
+			for verb, text := range map[string]string{"DEL": standalone, "GC": forGC(standalone)} {
 				call(t, "ADD", netns, standalone).ok(t)
 				finish(t, confined(t, devinfo("STATUS", "", standalone))).ok(t)
 				finish(t, confined(t, devinfo(verb, netns, text))).ok(t)

@@ -64,8 +64,6 @@ func forGC(conf string) string {
 	return strings.Replace(conf, "{", `{"cni.dev/valid-attachments": [], `, 1)
 }
 
-const gcAll = `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "cni.dev/valid-attachments": []}`
-
 const oddEntry = stateDir + "/attachments/net@c0ffee@net1"
 
 // An invalid entry is treated as missing. DEL and GC use the configuration and the leases instead, and ADD replaces

@@ -164,25 +164,3 @@ func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
 	must(t, unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0755,"+options))
 	return func() { must(t, unix.Unmount(dir, 0)) }
 }
-
-// If a file cannot be written, STATUS reports it, and ADD leaves no state. DEL does not need space. test/crash tests
-// a disk that fails at any call.
-func TestFullOrReadOnlyDiskFailsSTATUSAndADD(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		for _, c := range []struct{ dir, add, status string }{
-			{infoDir, infoFile + ": write", "device-info directory"},
-			{stateDir, "mkdir " + stateDir + "/attachments", "state directory"},
-		} {
-			for why, flags := range map[string]uintptr{"no space left on device": 0, "read-only file system": unix.MS_RDONLY} {
-				undo := mount(t, c.dir, "nr_inodes=1", flags)
-				call(t, "STATUS", "", `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo"}`).fails(t, 50, c.status+": "+c.dir+": not writable: "+why)
-				for _, conf := range []string{standalone, delegates(bridgeConf)} {
-					call(t, "ADD", pod, conf).fails(t, 5, c.add+": "+why)
-					nothingLeft(t, pod)
-					delLeavesNothing(t, pod, conf)
-				}
-				undo()
-			}
-		}
-	})
-}
