@@ -196,6 +196,7 @@ func TestOfKnowsIDsAndDrivers(t *testing.T) {
 		{"0x15b3", "0x1003", "mlx4_core", "mlx4_core ConnectX-3"},
 		{"0x15b3", "0xffff", "mlx5_core", "mlx5_core "},
 		{"0x1414", "0x00ba", "mana", "mana Azure MANA"},
+		{"0xabcd", "0x0001", "igbvf", "igb "},
 		{"0xabcd", "0x0001", "vfio-pci", "none"},
 		{"0xabcd", "0x0001", "", "none"},
 	} {

@@ -75,7 +75,8 @@ func TestAnswerTruncatedInAttributeIsAnError(t *testing.T) {
 }
 
 func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
-	for _, a := range []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_LINK, []byte{1}), nl.NewRtAttr(unix.IFLA_LINKINFO, []byte{1, 2, 3})} {
+	for _, kind := range []int{unix.IFLA_LINK, unix.IFLA_LINKINFO, unix.IFLA_PROP_LIST, unix.IFLA_MTU, unix.IFLA_MASTER, unix.IFLA_PROMISCUITY, unix.IFLA_LINK_NETNSID, unix.IFLA_TARGET_NETNSID} {
+		a := nl.NewRtAttr(kind, []byte{1, 2, 3})
 		_, err := ParseLink(message(nl.NewIfInfomsg(0).Serialize(), a), Local)
 		wantInvalid(t, err)
 	}
