@@ -168,34 +168,29 @@ func TestSRIOVCNILockExcludesOtherPods(t *testing.T) {
 	expectFiles(t, dir)
 }
 
+// A directory or a file that is missing means that sriov-cni is not installed, or has removed a lock.
 func TestLockedBySRIOVReturnsLiveLocks(t *testing.T) {
 	files := fstest.MapFS{
 		"0000:01:10.0": {Data: []byte("/var/run/netns/a\n")}, "0000:01:10.2": {Data: []byte("/var/run/netns/gone")},
 		"notes": {Data: []byte("/var/run/netns/a")}, "0000:01:10.4": {Mode: fs.ModeDir},
 	}
-	var failing string
-	var failure error
-	locked := func() (map[string]string, error) {
-		dir := capturetest.Tree{FS: files, BeforeCall: func(name string) error {
-			if name == failing {
-				return failure
-			}
-			return nil
-		}}
-		return journal.LockedBySRIOV(dir, func(netns string) (bool, error) { return strings.HasSuffix(netns, "gone"), nil })
-	}
-	got, err := locked()
-	must(t, err)
-	difftest.Equal(t, got, map[string]string{"0000:01:10.0": "sriov-cni has allocated it to network namespace /var/run/netns/a"})
-	failure = fs.ErrNotExist
-	for _, failing = range []string{".", "0000:01:10.0"} { // sriov-cni is not installed, or removes a lock
-		got, err := locked()
+	live := map[string]string{"0000:01:10.0": "sriov-cni has allocated it to network namespace /var/run/netns/a"}
+	for _, c := range []struct {
+		failing string
+		by      error
+		want    map[string]string // nil = the error
+	}{
+		{"", nil, live}, {".", fs.ErrNotExist, map[string]string{}}, {"0000:01:10.0", fs.ErrNotExist, map[string]string{}}, {".", syscall.EIO, nil}, {"0000:01:10.0", syscall.EIO, nil},
+	} {
+		dir := capturetest.Tree{FS: files, BeforeCall: func(name string) error { return map[string]error{c.failing: c.by}[name] }}
+		got, err := journal.LockedBySRIOV(dir, func(netns string) (bool, error) { return strings.HasSuffix(netns, "gone"), nil })
+		if c.want == nil {
+			difftest.Is(t, err, c.by)
+			continue
+		}
 		must(t, err)
-		difftest.Equal(t, got, map[string]string{})
+		difftest.Same(t, fmt.Sprint(c), got, c.want)
 	}
-	failure = syscall.EIO
-	_, err = locked()
-	difftest.Is(t, err, syscall.EIO)
 }
 
 // CRI-O removes the path of a network namespace before cni-dra-driver gets to know that the sandbox has ended. The driver
