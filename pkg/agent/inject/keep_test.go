@@ -34,7 +34,9 @@ func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
 	r := newRig(t)
 	nri := r.running()
 	r.attach("macvlan-net", sandbox, "net2", "")
-	nri.make(pod(), container())
+	c := container() // with a file from CDI, which is mounted on one that must stay
+	c.Mounts = []*api.Mount{{Source: r.node.DeviceInfoDir + "/x", Destination: "/var/run/k8s.cni.cncf.io/devinfo/net9.json", Type: "bind"}}
+	nri.make(pod(), c)
 	inside, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo")) // refers to the inode, like a mount
 	difftest.Must(t, err)
 	defer inside.Close()
@@ -54,7 +56,7 @@ func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
 	difftest.Same(t, "what somebody reads meanwhile", compact(t, string(old)), vfInfo)
 	r.detach("sriov-net", sandbox, "net1")
 	r.eventually("gone", func() bool {
-		return slices.Equal(r.names(sandbox), []string{"network-info.json"}) && !strings.Contains(r.staged(sandbox)["network-info.json"], "net1")
+		return slices.Equal(r.names(sandbox), []string{"net9.json", "network-info.json"}) && !strings.Contains(r.staged(sandbox)["network-info.json"], "net1")
 	})
 }
 

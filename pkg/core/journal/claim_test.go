@@ -37,7 +37,9 @@ func TestPodSharesDeviceWithItsClaim(t *testing.T) {
 		t.Error("another claim got the device too")
 	}
 	c.Leases = c.Leases[1:] // the next Hold releases the VF
-	must(t, j.Forget(e), j.Hold(c), j.Hold(other), release(j, c.FileName()), release(j, c.FileName()), release(j, other.FileName()))
+	must(t, j.Forget(e), j.Hold(c))
+	difftest.Holds(t, dir+"/leases/device", "pci-pf")
+	must(t, j.Hold(other), release(j, c.FileName()), release(j, c.FileName()), release(j, other.FileName()))
 	expectFiles(t, dir)
 }
 

@@ -62,6 +62,11 @@ func TestRefusedLeaseChangesNothing(t *testing.T) {
 		expectFiles(t, dir, before...)
 		must(t, j.Forget(everything(key1, "pod"))) // like the DEL after the failed ADD
 		expectFiles(t, dir, before...)
+		mine := record(t, j, &journal.Entry{Key: key1, Pod: "pod"})
+		before = files(t, dir)
+		refuse(t, j, everything(key1, "pod"))
+		expectFiles(t, dir, before...)
+		must(t, j.Forget(mine))
 		if err := tryRecord(t, j, &same); (err == nil) != (kind == journal.OfSocket || kind == journal.OfDevice) {
 			t.Errorf("%s of the same pod: got %v", kind, err)
 		}
