@@ -1,18 +1,23 @@
 package dra_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
@@ -50,6 +55,54 @@ func timed(f func()) time.Duration {
 // benchClaim returns the n-th claim, of the n-th pod, from a template.
 func benchClaim(r *dratest.Rig, n int) *resourceapi.ResourceClaim {
 	return dratest.FromTemplate(r.ClaimOf(fmt.Sprint("claim", n), fmt.Sprint("u", n), fmt.Sprint("pod", n), dratest.Net("x", "net1", "")))
+}
+
+// bareNetwork returns libcni and the network of the rig's claims.
+func bareNetwork(r *dratest.Rig) (*libcni.CNIConfig, *libcni.NetworkConfigList) {
+	list, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fake","dir":%q,"capabilities":{"CNIDeviceInfoFile":true}}]}`, r.Dir))
+	difftest.Must(r.T, err)
+	return libcni.NewCNIConfigWithCacheDir(r.Options.CNIBinDirs, filepath.Join(r.Dir, "bare"), nil), list
+}
+
+// BenchmarkAHundredPodsAtOnce compares how long a hundred pods wait that start at the same time with a hundred bare ADDs by
+// libcni. Pods could share the claims, so the driver reads each pod from the API server.
+func BenchmarkAHundredPodsAtOnce(b *testing.B) {
+	const pods = 100
+	r := benchRig(b)
+	var listed []resourceapi.ResourceClaim
+	for n := range pods {
+		claim := benchClaim(r, n)
+		claim.OwnerReferences = nil
+		listed = append(listed, *claim)
+	}
+	r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) { return nil, nil }
+	agent := r.Start()
+	bare, list := bareNetwork(r)
+	each := func(f func(n int) error) []time.Duration {
+		took := make([]time.Duration, pods)
+		var group sync.WaitGroup
+		for n := range pods {
+			group.Go(func() { took[n] = timed(func() { dratest.NoError(b, f(n)) }) })
+		}
+		group.Wait()
+		return took
+	}
+	var all comparison
+	for b.Loop() {
+		for n := range pods {
+			r.Prepare(&listed[n])
+		}
+		sandbox := func(n int) *api.PodSandbox { return r.Sandbox(fmt.Sprint("s", n), fmt.Sprint("pod", n)) }
+		all.ours = append(all.ours, each(func(n int) error { return agent.RunPodSandbox(b.Context(), sandbox(n)) })...)
+		each(func(n int) error { return agent.StopPodSandbox(b.Context(), sandbox(n)) })
+		each(func(n int) error { return agent.Unprepare(b.Context(), fmt.Sprint("u", n)) })
+		rt := func(n int) *libcni.RuntimeConf {
+			return &libcni.RuntimeConf{ContainerID: fmt.Sprint("bare", n), NetNS: filepath.Join(r.Dir, "netns", "s0"), IfName: "net1"}
+		}
+		all.theirs = append(all.theirs, each(func(n int) error { _, err := bare.AddNetworkList(b.Context(), list, rt(n)); return err })...)
+		each(func(n int) error { return bare.DelNetworkList(b.Context(), list, rt(n)) })
+	}
+	all.report(b, 99, 3*pods, func(theirs time.Duration) time.Duration { return theirs * 3 / 2 })
 }
 
 // BenchmarkPrepare prepares one more claim, of a VF, on a node with 1,024 VFs and 500 claims, and compares it with the one
