@@ -156,7 +156,7 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"a claim whose driver is away": {doctor.Evidence{Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) { l.DriverAway = true })},
 			[]string{"error attachments cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating"}},
 		"no claim, and a driver that is away": {doctor.Evidence{Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) { l.DriverAway = true })}, nil},
-		"an offer":                            {doctor.Evidence{Offer: &state.Offer{Devices: []state.Offered{{Name: "a"}, {Name: "b", Why: "x"}}}}, []string{"ok offer 1 device offered by the rules"}},
+		"an offer":                            {doctor.Evidence{Offer: &state.Offer{Devices: []state.Offered{{Name: "a"}, {Name: "b"}, {Name: "c", Why: "x"}}}}, []string{"ok offer 2 devices offered by the rules"}},
 		"invalid rules":                       {doctor.Evidence{Offer: &state.Offer{Problem: "x"}}, []string{"error offer cni-dra-driver offers nothing: x"}},
 		"an offer without a driver":           {doctor.Evidence{Offer: &state.Offer{}, Live: live(func(l *doctor.Live) { l.DriverAway = true })}, []string{"info offer " + doctor.DriverAway}},
 		"blind":                               {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},
