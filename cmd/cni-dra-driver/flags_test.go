@@ -3,7 +3,9 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"devinfo-cni.io/pkg/core/clierr"
@@ -16,6 +18,12 @@ func TestOnlyNodeNameIsRequired(t *testing.T) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.add(flags)
 	difftest.Must(t, flags.Parse([]string{"--node-name=n1"}), o.check(flags))
+	difftest.Same(t, "options", o, options{
+		nodeName: "n1", pluginsDir: "/var/lib/kubelet/plugins", registrarDir: "/var/lib/kubelet/plugins_registry",
+		nodeConfig: "/etc/cni/devinfo/node.json", cniBinDir: "/opt/cni/bin",
+		nriSocket: "/var/run/nri/nri.sock", nriIndex: "50", podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", logFormat: "text",
+		delMaxFailures: 5, delMinRetryTime: 2 * time.Minute, carrierGrace: time.Minute, numaNode: "scalar",
+	}, cmp.AllowUnexported(options{}))
 }
 
 func TestErrorNamesEachWrongFlagOrRefersToHelp(t *testing.T) {
