@@ -88,6 +88,9 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 		t.Errorf("%v", metrics(t, a))
 	}
 	end()
+	if text := log.String(); strings.LastIndex(text, `component healthy" component=settings`) > strings.LastIndex(text, "component=settings error=") {
+		t.Errorf("refused settings are said to be healthy:\n%s", text)
+	}
 	for _, line := range []string{"component=plugin error=", "component=settings error="} {
 		if n := strings.Count(log.String(), line); n < 1 || n > 2 { // once for each change, not for each check
 			t.Errorf("the log has %d times %q:\n%s", n, line, log.String())
