@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 )
 
 // The directories of device-info files written by device plugins (section 4.1) and by CNI plugins (4.2).
@@ -48,7 +47,7 @@ func ReadFile(path string) (*Info, error) {
 var errTooLarge = errors.New("device-info has more than 1 MiB")
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -128,18 +127,22 @@ func replace(path string, data []byte) error {
 
 // makeDir creates a directory and its missing parents, whatever the umask.
 func makeDir(path string) error {
-	const mode = 0o755
-	err := os.Mkdir(path, mode)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeDir(filepath.Dir(path)); err == nil {
-			err = os.Mkdir(path, mode)
+	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
+		return fmt.Errorf("%s: not a directory", path)
+	} else if err == nil {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := makeDir(parent); err != nil {
+			return err
 		}
 	}
+	const mode = 0o755
+	err := os.Mkdir(path, mode)
 	if err == nil {
-		return os.Chmod(path, mode)
-	}
-	if stat, statErr := os.Stat(path); statErr == nil && stat.IsDir() { // another process may just have created it
-		return nil
+		err = os.Chmod(path, mode)
+	} else if errors.Is(err, fs.ErrExist) { // another process has created it meanwhile
+		err = nil
 	}
 	return err
 }

@@ -70,8 +70,8 @@ func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
 	if write, remove := devinfo.WriteFile(filepath.Join(dir, "dir"), vf()), devinfo.RemoveFile(filepath.Join(dir, "dir")); write == nil || remove == nil {
 		t.Errorf("a directory: %v, %v", write, remove)
 	}
-	if err := devinfo.WriteFile(filepath.Join(path, "net2"), vf()); err == nil {
-		t.Error("a file is no directory")
+	if err := devinfo.WriteFile(filepath.Join(path, "net2"), vf()); err == nil || err.Error() != path+": not a directory" || errors.Is(err, fs.ErrExist) {
+		t.Errorf("in a file: %v", err)
 	}
 	if now, err := os.ReadFile(path); err != nil || string(now) != string(before) {
 		t.Errorf("the file has now %s, %v", now, err)
