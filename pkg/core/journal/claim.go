@@ -131,7 +131,8 @@ func (j *Journal) Hold(c *Claim) error {
 func removeFiles(files map[string]string) error {
 	for path, content := range files {
 		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
-		if now, err := dir.Read(name); err == nil && string(now) == content {
+		now, err := dir.Read(name) // of a missing file, a killed Hold may have left a temporary one
+		if errors.Is(err, fs.ErrNotExist) || err == nil && string(now) == content {
 			if err := dir.Remove(name); err != nil {
 				return err
 			}

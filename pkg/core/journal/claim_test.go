@@ -114,9 +114,10 @@ func TestClaimFilesAreRemovedWithItsLeases(t *testing.T) {
 	for name, text := range map[string]string{"kept": "ours", "former": "ours", "replaced": "of a plugin", "other": "ours"} {
 		must(t, os.WriteFile(path(name), []byte(text), 0o600))
 	}
+	must(t, os.WriteFile(path(".missing.devinfo"), []byte("half"), 0o600)) // of a killed writer
 	c.Files = map[string]string{path("kept"): "ours", path("replaced"): "ours", path("missing"): "ours"}
 	must(t, j.Hold(c))
-	difftest.Same(t, "after Hold with fewer files", difftest.Names(t, at), []string{"kept", "other", "replaced"})
+	difftest.Same(t, "after Hold with fewer files", difftest.Names(t, at), []string{".missing.devinfo", "kept", "other", "replaced"})
 	must(t, release(j, "u"))
 	difftest.Same(t, "after the release", difftest.Names(t, at), []string{"other", "replaced"})
 	expectFiles(t, dir)
