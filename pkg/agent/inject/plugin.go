@@ -118,11 +118,7 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 		return p.decide(pod, c, &attached)
 	}
 	decided := make(chan verdict, 1)
-	go func() {
-		v := p.decide(pod, c, &attached)
-		p.hangs.Store(false)
-		decided <- v
-	}()
+	go func() { decided <- p.decide(pod, c, &attached) }()
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-min(margin, time.Until(deadline)/2)))
 	defer cancel()
 	free := work
@@ -131,6 +127,7 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	}
 	select {
 	case v := <-decided:
+		p.hangs.Store(false)
 		return v
 	case <-time.After(free):
 	case <-ctx.Done():
@@ -139,10 +136,15 @@ func (p *Plugin) decideInTime(ctx context.Context, pod *api.PodSandbox, c *api.C
 	defer end()
 	select {
 	case v := <-decided:
+		p.hangs.Store(false)
 		return v
 	case <-waiting.Done():
 	}
 	p.hangs.Store(true)
+	go func() {
+		<-decided
+		p.hangs.Store(false)
+	}()
 	stopped := errors.Is(ctx.Err(), context.Canceled) // the agent has no time left to find out
 	return lacking(Late, errors.New("no decision in time: check the node for slow disks and kernel calls"),
 		attached.Load() || hasNetworks(pod) || stopped || p.MissingInfo == Reject)
