@@ -34,6 +34,11 @@ func Opened(proc string, devices []string) (holders []Holder, err error) {
 	if len(devices) == 0 {
 		return nil, nil
 	}
+	for _, text := range devices {
+		if _, err := fmt.Sscanf(text, "%d:%d", new(uint32), new(uint32)); err != nil {
+			return nil, fmt.Errorf("%q is not the number of a device: %w", text, err)
+		}
+	}
 	host, _ := os.Readlink(filepath.Join(proc, "1/ns/mnt")) // "" is unlike every other
 	err = each(proc, func(dir string) error {
 		files, err := descriptors(dir)

@@ -82,3 +82,11 @@ func TestMountedNamespaceIsFound(t *testing.T) {
 	difftest.Must(t, err)
 	difftest.Equal(t, found, []string{proc + `/7/root/a b\`})
 }
+
+func TestDeviceWithoutNumberIsAnError(t *testing.T) {
+	for _, text := range []string{"", "10", "a:b"} {
+		if holders, err := process.Opened(t.TempDir(), []string{"1:7", text}); err == nil {
+			t.Errorf("%q: %v", text, holders)
+		}
+	}
+}
