@@ -123,6 +123,10 @@ func Lockable(dir string) error {
 	if err != nil {
 		return err
 	}
+	return lockable(dir, on)
+}
+
+func lockable(dir string, on syscall.Statfs_t) error {
 	const nfs = 0x6969
 	if on.Type == nfs {
 		return fmt.Errorf("%s: %w", dir, ErrNFS)

@@ -119,6 +119,8 @@ func TestLockedFileMayBeReplaced(t *testing.T) {
 	difftest.Must(t, <-done, <-done, <-done)
 }
 
-func TestLocalDirectoryIsLockable(t *testing.T) {
-	difftest.Must(t, store.Lockable(t.TempDir()+"/a/b"))
+func TestDirectoryOnNFSIsNotLockable(t *testing.T) {
+	dir := t.TempDir()
+	difftest.Must(t, store.Lockable(dir+"/a/b"))
+	difftest.Says(t, store.LockableOn(dir, 0x6969), dir+": is on NFS, which does not support these locks")
 }
