@@ -130,7 +130,8 @@ func (d Document) items() (items []Document) {
 
 // identify returns the object in a document, and its kind, namespace and name; "" = there is none.
 func identify(data json.RawMessage) (o object, name string) {
-	if json.Unmarshal(data, &o) != nil || o.Kind == "" {
+	_ = json.Unmarshal(data, &o) // keys of another type stay empty
+	if o.Kind == "" {
 		return object{}, ""
 	}
 	return o, strings.TrimSpace(o.Kind + " " + strings.TrimPrefix(o.Metadata.Namespace+"/"+o.Metadata.Name, "/"))

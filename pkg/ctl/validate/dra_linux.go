@@ -68,7 +68,9 @@ func (c Checker) parameters(d *Document) {
 			c.claim(d, "spec.spec.devices", &template.Spec.Spec.Devices)
 		}
 	default:
-		d.wrong("kind", nil, "must be %s, %s or %s", deviceClass, claimKind, claimTemplate)
+		var other struct{ Kind json.RawMessage }
+		_ = json.Unmarshal(d.data, &other) // other values have no kind
+		d.wrong("kind", other.Kind, "must be %s, %s or %s", deviceClass, claimKind, claimTemplate)
 	}
 }
 

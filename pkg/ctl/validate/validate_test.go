@@ -200,3 +200,11 @@ func TestMessagesMatchGoldenFile(t *testing.T) {
 	}
 	goldentest.File(t, "testdata/messages.txt", said.String())
 }
+
+func TestOtherKindIsNamed(t *testing.T) {
+	for text, want := range map[string]string{"kind: Foo": `kind: "Foo": must be`, "kind: 5": "kind: 5: must be", "a: b": "kind: must be"} {
+		if got := lines(check(checker, text, validate.DRA)); !strings.Contains(got, want) {
+			t.Errorf("%s: got %s", text, got)
+		}
+	}
+}
