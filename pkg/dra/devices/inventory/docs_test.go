@@ -108,6 +108,8 @@ func TestErrorNamesEachWrongRule(t *testing.T) {
 		_, err := inventory.ParseRules([]byte("devices: [{ifNames: [a], sharing: shared, nodes: " + nodes + "}]"))
 		difftest.Says(t, err, want)
 	}
+	_, err = inventory.ParseRules([]byte("devices: [{ifNames: [a], sharing: exclusive, bandwidth: }]"))
+	difftest.Must(t, err) // a key without a value is none
 }
 
 func TestConfigurationWithoutRulesOffersNoDevices(t *testing.T) {

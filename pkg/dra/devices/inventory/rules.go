@@ -235,6 +235,9 @@ func (r *rule) check() error {
 	if n := slices.Index(r.Drivers, ""); n >= 0 {
 		return fmt.Errorf("drivers[%d]: the name is empty; give a driver such as \"mlx5_core\"", n)
 	}
+	if string(r.Bandwidth) == "null" {
+		r.Bandwidth = nil
+	}
 	const longest = resourceapi.DeviceAttributeMaxValueLength
 	switch {
 	case r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0:
