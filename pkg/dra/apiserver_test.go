@@ -15,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
@@ -53,6 +55,17 @@ func TestNoticeBecomesEventOfPod(t *testing.T) {
 // complete reports whether an Event has the fields that the API server requires.
 func complete(e eventsv1.Event) bool {
 	return !e.EventTime.IsZero() && e.ReportingController != "" && e.ReportingInstance != "" && e.Action != "" && e.Type == "Warning"
+}
+
+// A claim that was created again is another one.
+func TestReadClaimIsOfTheClaimsUID(t *testing.T) {
+	client := fake.NewClientset(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u1"}})
+	for uid, exists := range map[types.UID]bool{"u1": true, "u0": false} {
+		now, err := dra.ReadClaim(client)(t.Context(), kubeletplugin.NamespacedObject{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "a"}, UID: uid})
+		if err != nil || (now != nil) != exists {
+			t.Errorf("%s: %v, %v", uid, now, err)
+		}
+	}
 }
 
 // useAPI makes the agent use an API server, which accepts each status.
