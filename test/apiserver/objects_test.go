@@ -226,7 +226,7 @@ func TestServerAcceptsLargestStatus(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		s := deviceOf(one).Attached(json.RawMessage(result), network)
+		s := deviceOf(one, result, network, metav1.Condition{Status: metav1.ConditionTrue, Reason: "NetworkInterfaceReady"})
 		if s.Data == nil {
 			t.Errorf("%s: there is no data", name)
 		}

@@ -181,11 +181,11 @@ func TestServersBefore136LackSharedDevices(t *testing.T) {
 				difftest.Equal(t, published(t, agent), devices)
 			}
 			c := p.claim(t, "status", share{"net", driver, "pci-0000-03-00-2", ""})
-			d := deviceOf("")
-			d.Name = "pci-0000-03-00-2"
 			for node, said := range map[string]string{node: "by its node's agent", other: "by another node's"} {
-				apply(t, p.account(t, namespace, namespace, node), report(c, d.Failed(said)))
-				difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d.Failed(said)})
+				d := failed("", said)
+				d.Device = "pci-0000-03-00-2"
+				apply(t, p.account(t, namespace, namespace, node), report(c, d))
+				difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{d})
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
@@ -36,11 +37,18 @@ func attached(t *testing.T, id types.UID) resourceapi.AllocatedDeviceStatus {
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
-	return deviceOf(id).Attached(json.RawMessage(result), network)
+	return deviceOf(id, result, network, metav1.Condition{Status: metav1.ConditionTrue, Reason: "NetworkInterfaceReady"})
 }
 
-func deviceOf(id types.UID) metadata.Device {
-	d := metadata.Device{Driver: driver, Pool: node, Name: "cni", Since: since}
+// failed returns the status of the driver's device after an ADD that failed.
+func failed(id types.UID, err string) resourceapi.AllocatedDeviceStatus {
+	return deviceOf(id, "", nil, metav1.Condition{Status: metav1.ConditionFalse, Reason: "NetworkInterfaceNotReady", Message: metadata.Message(err)})
+}
+
+func deviceOf(id types.UID, result string, network *resourceapi.NetworkDeviceData, ready metav1.Condition) resourceapi.AllocatedDeviceStatus {
+	ready.Type, ready.LastTransitionTime = "Ready", since
+	d := resourceapi.AllocatedDeviceStatus{Driver: driver, Pool: node, Device: "cni", NetworkData: network, Conditions: []metav1.Condition{ready}}
+	d.Data, _ = metadata.Data(json.RawMessage(result), view.Device{})
 	if id != "" {
 		d.ShareID = (*string)(&id)
 	}
@@ -67,7 +75,7 @@ func TestFailureClearsData(t *testing.T) {
 	if now := p.get(t, c).ResourceVersion; now != before {
 		t.Errorf("after a second identical report it is version %s, and was %s", now, before)
 	}
-	failed := deviceOf(one).Failed("plugin macvlan: no such master: eth9" + strings.Repeat("\u00e9", 1<<15))
+	failed := failed(one, "plugin macvlan: no such master: eth9"+strings.Repeat("\u00e9", 1<<15))
 	apply(t, agent, report(c, failed))
 	difftest.Equal(t, p.devices(t, c), []resourceapi.AllocatedDeviceStatus{failed})
 	apply(t, agent, report(c, attached(t, one)))
@@ -78,7 +86,7 @@ func TestFailureClearsData(t *testing.T) {
 func TestReportOverwritesManualEdits(t *testing.T) {
 	p := server(t)
 	c := p.claim(t, "force", ours("net", one))
-	theirs := report(c, deviceOf(one).Failed("by hand"))
+	theirs := report(c, failed(one, "by hand"))
 	theirs.Driver = "kubectl"
 	apply(t, p.Client, theirs)
 	apply(t, p.agent(t), report(c, attached(t, one)))
@@ -93,7 +101,7 @@ func TestReportReplacesOnlyDevicesOfItsDriver(t *testing.T) {
 	apply(t, p.Client, status.Report{Driver: gpu.driver, Namespace: c.Namespace, Name: c.Name, UID: c.UID, Devices: []resourceapi.AllocatedDeviceStatus{theirs}})
 	agent := p.agent(t)
 	for _, list := range [][]resourceapi.AllocatedDeviceStatus{
-		{attached(t, one), attached(t, two)}, {deviceOf(two).Failed("gone"), attached(t, one)}, {attached(t, two)}, nil,
+		{attached(t, one), attached(t, two)}, {failed(two, "gone"), attached(t, one)}, {attached(t, two)}, nil,
 	} {
 		apply(t, agent, report(c, list...))
 		now := p.devices(t, c)
