@@ -307,3 +307,14 @@ func TestCaptureIsWrittenToFile(t *testing.T) {
 		}
 	}
 }
+
+func TestRequestRateIsKubectls(t *testing.T) {
+	tool, _, _ := newAPIServer(t).tool(t)
+	difftest.Must(t, tool.connect())
+	limit := tool.api.CoreV1().RESTClient().GetRateLimiter()
+	for range 300 {
+		if !limit.TryAccept() || limit.QPS() < 50 {
+			t.Fatalf("%v requests per second", limit.QPS())
+		}
+	}
+}
