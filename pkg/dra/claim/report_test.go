@@ -133,16 +133,22 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 		"shared":            {dratest.PF, dratest.Network(`{"type":"macvlan"}`), view.Device{Type: "pci", Device: "0000:03:00.0", RDMA: "mlx5_0"}},
 	} {
 		dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-			r.AttachPod(dratest.DeviceClaim("u1", test.device, test.parameters))
-			dratest.WaitIdle()
-			report := r.LastReport()
-			if len(report.Devices) != 1 || report.Devices[0].Data == nil {
-				t.Fatalf("%s: %+v", name, report)
+			r.Prepare(dratest.DeviceClaim("u1", test.device, test.parameters))
+			for id, hook := range map[string]func(command, sandbox, ifName string) error{"attached": nil, "failed": dratest.Fail("ADD", "")} {
+				r.Plugins.SetHook(hook)
+				sb := r.Sandbox(id, "pod")
+				difftest.Same(t, name+": ADD fails", r.RunPod(sb) != nil, hook != nil && test.parameters != "")
+				dratest.WaitIdle()
+				report := r.LastReport()
+				if len(report.Devices) != 1 || report.Devices[0].Data == nil {
+					t.Fatalf("%s, %s: %+v", name, id, report)
+				}
+				var data map[string]view.Device
+				_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // data also has the keys of the CNI result
+				difftest.Same(t, name+", "+id, data[view.Key], test.want)
+				difftest.Same(t, name+": the status is pending", r.Record("u1").StatusOwed, false)
+				r.EndPod(sb)
 			}
-			var data map[string]view.Device
-			_ = json.Unmarshal(report.Devices[0].Data.Raw, &data) // data also has the keys of the CNI result
-			difftest.Same(t, name, data[view.Key], test.want)
-			difftest.Same(t, name+": the status is pending", r.Record("u1").StatusOwed, false)
 		})
 	}
 }
