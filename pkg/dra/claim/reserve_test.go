@@ -1,10 +1,12 @@
 package claim_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,6 +231,8 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 				}
 				return now, nil
 			}
+			var log bytes.Buffer
+			r.Options.Log = slog.New(slog.NewTextHandler(&log, nil))
 			startSynchronized(r)
 			r.Prepare(claim)
 			first, second := sandboxOf(r, of, "s1", "one"), sandboxOf(r, of, "s2", "two")
@@ -241,6 +245,8 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 			difftest.Says(t, r.CreateContainer(second, of.gate), "is held by pod ns/one")
 			isAway = false
 			time.Sleep(5 * time.Minute)
+			dratest.WaitIdle()
+			difftest.Same(t, "warnings", strings.Count(log.String(), "cannot ask the API server which claims a pod uses"), 1)
 			difftest.Says(t, r.CreateContainer(second, of.gate), "is held by pod ns/one")
 			difftest.Must(t, r.CreateContainer(first, of.gate))
 			r.EndPod(first)
