@@ -26,6 +26,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
@@ -231,4 +232,18 @@ func TestOnlyLastingErrorsAreFatal(t *testing.T) {
 			difftest.Says(t, errors.Join(fatal...), test.fatal...)
 		}
 	}
+}
+
+func TestFirstFailureToPublishIsFatal(t *testing.T) {
+	r, fatal := dratest.NewRig(t), make(chan error, 1)
+	agent, err := claim.New(r.Options)
+	difftest.Must(t, err)
+	defer agent.Close()
+	k, err := dra.StartKubelet(t.Context(), agent, dra.KubeletOptions{ // without the node's name, which publishing needs
+		Client: dratest.APIServer(nil), PluginDir: r.Dir, RegistrarDir: r.Dir, Fatal: func(err error) { fatal <- err },
+	})
+	difftest.Must(t, err)
+	defer k.Stop()
+	difftest.Eventually(t, "the process ends", func() bool { return len(fatal) > 0 })
+	difftest.Says(t, <-fatal, "NodeName")
 }
