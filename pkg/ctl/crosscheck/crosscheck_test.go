@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
@@ -44,21 +45,26 @@ func TestSriovnetAgreesOnCapturedHosts(t *testing.T) {
 	}
 }
 
-// agreed compares the representors on a PF with sriovnet's and returns how many there are.
+// agreed compares the representors on a PF with sriovnet's, each once, and returns how many there are.
 func agreed(t *testing.T, host string, e link.Eswitch, pf string) (found int) {
 	t.Helper()
+	r := &crosscheck.Reference{Eswitches: e, Ask: func(pf string, flavour link.Flavour, number int) (string, error) {
+		return crosschecktest.Sriovnet(e, pf, flavour, number)
+	}}
 	for _, flavour := range []link.Flavour{link.VF, link.SF} {
 		for number := range 100 {
-			ours, _, err := e.Representor(pf, flavour, number)
-			theirs, theirErr := crosschecktest.Sriovnet(e, pf, flavour, number)
-			if ours != theirs {
-				t.Errorf("%s: flavour %d, number %d of %s: %q, %v; sriovnet: %q, %v", host, flavour, number, pf, ours, err, theirs, theirErr)
-			}
-			if ours != "" {
+			if ours, _, _ := r.Representor(pf, flavour, number); ours != "" {
 				found++
+				_, _, _ = r.Representor(pf, flavour, number)
 			}
 		}
 	}
+	for _, c := range r.Comparisons {
+		if c.Ours != c.Theirs {
+			t.Errorf("%s: %+v", host, c)
+		}
+	}
+	difftest.Same(t, host+": comparisons on "+pf, len(r.Comparisons), found)
 	return found
 }
 
