@@ -31,8 +31,16 @@ func TestWithinReturnsErrorOfFunctionUnchanged(t *testing.T) {
 		difftest.Must(t, linktest.InNetns(pod, func() error { there = current(t); return nil }))
 		for path, want := range map[string]string{"": here, "/proc/self/ns/net": here, pod: there} {
 			for _, result := range []error{nil, &fs.PathError{Op: "bind", Path: "x", Err: syscall.EPERM}} {
-				in := ""
-				if err := Within(path, func() error { in = current(t); return result }); err != result || in != want {
+				in, other := "", make(chan string)
+				err := Within(path, func() error {
+					go func() { netns, _ := os.Readlink(ourNetns); other <- netns }() // not on the thread of f
+					if netns := <-other; netns != here {
+						t.Errorf("%q: another goroutine is in %s", path, netns)
+					}
+					in = current(t)
+					return result
+				})
+				if err != result || in != want {
 					t.Errorf("%q: in %s, error %v, want %s, %v", path, in, err, want, result)
 				}
 			}
