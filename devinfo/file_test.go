@@ -3,6 +3,7 @@ package devinfo_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"devinfo-cni.io/devinfo"
@@ -85,7 +87,10 @@ func TestWriteFileSetsTheModesOfWhatItCreates(t *testing.T) {
 	top := t.TempDir()
 	must(t, os.Chmod(top, 0o711))
 	path := filepath.Join(top, "a/b/net1")
-	must(t, devinfo.WriteFile(path, vf()))
+	old := syscall.Umask(0o077)
+	err := devinfo.WriteFile(path, vf())
+	syscall.Umask(old)
+	must(t, err)
 	must(t, os.Chmod(filepath.Join(top, "a"), 0o700))
 	must(t, devinfo.WriteFile(path, vf()))
 	for of, want := range map[string]fs.FileMode{"": 0o711, "a": 0o700, "a/b": 0o755, "a/b/net1": 0o644} {
@@ -121,23 +126,23 @@ func TestWriteFileReplacesALink(t *testing.T) {
 
 func TestConcurrentWritersLeaveOneWholeFile(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "net1")
-	var writers sync.WaitGroup
-	for range 4 {
-		writers.Go(func() {
-			for range 50 {
+	for n := range 50 {
+		path := filepath.Join(dir, fmt.Sprint(n), "net1")
+		var writers sync.WaitGroup
+		for range 4 {
+			writers.Go(func() {
 				if err := devinfo.WriteFile(path, vf()); err != nil {
 					t.Error(err)
 				}
 				if _, err := devinfo.ReadFile(path); err != nil {
 					t.Error(err)
 				}
-			}
-		})
-	}
-	writers.Wait()
-	if names := listed(t, dir); !slices.Equal(names, []string{"net1"}) {
-		t.Errorf("left: %q", names)
+			})
+		}
+		writers.Wait()
+		if names := listed(t, filepath.Dir(path)); !slices.Equal(names, []string{"net1"}) {
+			t.Errorf("left: %q", names)
+		}
 	}
 }
 
