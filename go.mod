@@ -10,7 +10,7 @@ require (
 	github.com/cilium/ebpf v0.22.0 // cni-dra-driver: finds and detaches the BPF programs that a pod left on its interface
 	github.com/containerd/nri v0.12.5 // events of the runtime, for both agents
 	github.com/containernetworking/cni v1.3.0 // libcni, results and versions; v1.3.1 imports OpenTelemetry and net/http, which slows the start of the plugin
-	github.com/containernetworking/plugins v1.9.1 // the plugins that tests chain
+	github.com/containernetworking/plugins v1.9.1 // pkg/ns: enters network namespaces
 	github.com/google/go-cmp v0.7.0 // tests
 	github.com/k8snetworkplumbingwg/sriovnet v1.3.0 // devinfoctl and tests: the representors that OVN-Kubernetes, ovs-cni and the SR-IOV operators find
 	github.com/opencontainers/runtime-spec v1.3.0 // tests: containers with and without what is injected

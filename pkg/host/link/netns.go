@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/rtnetlink"
@@ -117,10 +118,24 @@ func Within(path string, f func() error) error {
 	if own {
 		return f() // setns(2) needs CAP_SYS_ADMIN even for the current network namespace
 	}
+	var err error
+	called := false
+	refused := ns.WithNetNSPath(path, func(ns.NetNS) error {
+		called, err = true, f()
+		return nil
+	})
+	if !called {
+		err = entryError(path, refused)
+	}
+	return err
+}
+
+// entryError returns the reason why package ns refused to enter the network namespace at path. The package only
+// prints the errors of the system, so entryError asks again.
+func entryError(path string, refused error) error {
 	if err := checkNetns(path); err != nil {
 		return err
 	}
-	entered := false
 	err := Elsewhere(func() error {
 		there, err := os.Open(path)
 		if err != nil {
@@ -128,15 +143,12 @@ func Within(path string, f func() error) error {
 		}
 		defer there.Close()
 		return unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
-	}, func() error {
-		entered = true
-		return f()
-	})
+	}, func() error { return nil })
 	switch {
-	case entered || err == nil:
-		return err
 	case rtnetlink.Absent(err): // a namespace of another kind, or one that has just ended
 		return fmt.Errorf("%w: %w", ErrNoNetns, err)
+	case err == nil:
+		err = refused
 	}
 	return fmt.Errorf("enter the network namespace: %w", err)
 }
