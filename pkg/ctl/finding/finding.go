@@ -22,6 +22,7 @@ const (
 type Rule struct {
 	Name    string
 	Level   Level
+	Reads   string // the facts that tell
 	Text    string // {name} stands for what was found
 	Remedy  string // "" = there is nothing to do
 	Section string // anchor in docs/troubleshooting.md; "" = nobody looks for it there
@@ -29,8 +30,8 @@ type Rule struct {
 }
 
 // Row returns a rule with these fields.
-func Row(name string, level Level, text, remedy, section, says string) Rule {
-	return Rule{name, level, text, remedy, section, says}
+func Row(name string, level Level, reads, text, remedy, section, says string) Rule {
+	return Rule{name, level, reads, text, remedy, section, says}
 }
 
 // String returns the text with the remedy.

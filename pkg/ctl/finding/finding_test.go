@@ -9,11 +9,11 @@ import (
 
 func TestRowTakesValuesByName(t *testing.T) {
 	table := finding.Table{
-		finding.Row("lost", finding.Error, "{device} of {pod} is gone", "delete {pod}", "lost-devices", "is gone"),
-		finding.Row("well", finding.OK, "{n} devices", "", "", ""),
+		finding.Row("lost", finding.Error, "the devices", "{device} of {pod} is gone", "delete {pod}", "lost-devices", "is gone"),
+		finding.Row("well", finding.OK, "the devices", "{n} devices", "", "", ""),
 	}
 	lost := table.Of("lost", "device", "{pod}", "pod", "shop/db")
-	difftest.Equal(t, lost, finding.Rule{"lost", finding.Error, "{pod} of shop/db is gone", "delete shop/db", "lost-devices", "is gone"})
+	difftest.Equal(t, lost, finding.Rule{"lost", finding.Error, "the devices", "{pod} of shop/db is gone", "delete shop/db", "lost-devices", "is gone"})
 	difftest.Equal(t, lost.String(), "{pod} of shop/db is gone: delete shop/db")
 	difftest.Equal(t, table.Of("well", "n", "2").String(), "2 devices")
 	difftest.Equal(t, table[0].Text, "{device} of {pod} is gone")

@@ -21,7 +21,7 @@ func Explained(t *testing.T, path string, rules finding.Table) (sections map[str
 		sections[anchor] = strings.Join(strings.Fields(text), " ")
 	}
 	for _, r := range rules {
-		if r.Name == "" || r.Text == "" {
+		if r.Name == "" || r.Reads == "" || r.Text == "" {
 			t.Errorf("%+v: is not complete", r)
 		}
 		switch problem := r.Level == finding.Error || r.Level == finding.Warning; {
