@@ -109,8 +109,9 @@ func (t *teller) function(name string) {
 	below, e12 := t.RDMABelow("pci", name)
 	_, _, e13 := t.Inode("pci", name)
 	_, e14 := t.HasDriver(fn.Driver)
-	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14)
-	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "vendor", vendor, "device", device, "numa", numa,
+	sfs, e15 := t.HasSFs(fn)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14, e15)
+	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "sfs", sfs, "vendor", vendor, "device", device, "numa", numa,
 		"rdma", rdma, "below", below.Devices, "nodes", nodes, "numbers", t.numbers("pci", name), "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))
 }

@@ -221,16 +221,20 @@ func TestPortsReadsAtMostEight(t *testing.T) {
 }
 
 func TestPathLeadsToInnermostDevice(t *testing.T) {
-	const host = `made up
+	chain := func(links int) (text string) {
+		for n := range links - 1 {
+			text += fmt.Sprintf("-- sys/%d/%d -> ../%d/%d --\n", links, n, links, n+1)
+		}
+		return text + fmt.Sprintf("-- sys/%d/%d -> ../devices/pci0000:00/0000:01:00.0/net/eth0 --\n", links, links-1)
+	}
+	host := `made up
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
 -- sys/devices/pci0000:00/0000:01:00.0/net/eth0/mtu --
 1500
 -- sys/devices/virtual/net/lo/mtu --
 65536
 -- sys/loop -> loop --
--- sys/a/b -> ../a/c --
--- sys/a/c -> ../devices/pci0000:00/0000:01:00.0/net/eth0 --
-`
+` + chain(40) + chain(41) // the kernel follows 40
 	type answer struct {
 		device string
 		ok     bool
@@ -238,7 +242,8 @@ func TestPathLeadsToInnermostDevice(t *testing.T) {
 	each(t, host, func(t *testing.T, sys *sysfs.FS) {
 		for name, want := range map[string]answer{
 			"/sys/devices/pci0000:00/0000:01:00.0": {"0000:01:00.0", true}, "/sys/devices/pci0000:00/0000:01:00.0/net/eth0/mtu": {"0000:01:00.0", true},
-			"/sys/a/../a/b": {"0000:01:00.0", true}, "/sys/loop": {"", false}, "/sys/devices/none": {"", true},
+			"/sys/40/../40/0": {"0000:01:00.0", true}, "/sys/41/0": {"", false}, "/sys/loop": {"", false},
+			"/sys/devices/pci0000:00/0000:01:00.0/none": {"", true}, "/sys/none": {"", true},
 			"/sys/devices/virtual/net/lo": {"", true}, "/sys/bus/pci/devices": {"", false}, "/proc/sys/devices": {"", false},
 		} {
 			device, ok, err := sys.DeviceAt(name)
