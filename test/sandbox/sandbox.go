@@ -1,7 +1,7 @@
 // Package sandbox runs the rest of a program in its own namespaces. Mounts, files below /run and /var/lib, network
 // namespaces and their interfaces disappear when the program ends in any way.
 //
-// It is for demonstrations and benchmarks. Tests use linktest.Run.
+// It is for benchmarks. Tests use linktest.Run.
 package sandbox
 
 import (
