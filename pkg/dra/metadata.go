@@ -196,7 +196,7 @@ func (m *metadataFiles) tidy() error {
 	for path, data := range m.specs {
 		uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), m.driver+"_metadata_"), "_")
 		if unknown == nil && !recorded[uid] {
-			if failed := os.RemoveAll(path); failed != nil {
+			if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
 				err = errors.Join(err, failed)
 				continue
 			}

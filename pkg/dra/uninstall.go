@@ -87,7 +87,7 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), leases.Collect(), i.removeSpecs(), i.removePrograms()); err != nil {
 		return err
 	}
-	return i.removeDirs(used != nil) // last, so that the records remain if an earlier part fails
+	return i.removeDirs(len(onRecord) > 0) // last, so that the records remain if an earlier part fails
 }
 
 // removeSlices removes the ResourceSlices of a node. The kubelet would remove them 30 s after the driver has
