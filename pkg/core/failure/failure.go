@@ -63,9 +63,6 @@ func Join(errs ...error) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	if len(errs) == 1 {
-		return errs[0]
-	}
 	return &failure{code: Code(errs[0]), err: errs[0], later: errs[1:]}
 }
 

@@ -125,7 +125,7 @@ func (e *Execution) PCI() string {
 	if err != nil || info.PCI == nil {
 		return ""
 	}
-	return string(info.PCI.Address)
+	return info.PCI.Address
 }
 
 // Bare reports whether the claim has no network for the device. The driver prepares it for the containers, but does
