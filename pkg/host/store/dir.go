@@ -7,6 +7,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,23 +67,14 @@ func (d *Dir) Make() error {
 }
 
 func ensure(dir string, mode fs.FileMode) error {
+	made := os.Mkdir(dir, mode)
 	stat, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = os.Mkdir(dir, mode)
-		if err == nil {
-			return os.Chmod(dir, mode) // Mkdir applied the umask
-		}
-		if errors.Is(err, fs.ErrExist) { // another process created it meanwhile
-			stat, err = os.Stat(dir)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if !stat.IsDir() {
+	switch {
+	case err != nil:
+		return cmp.Or(made, err)
+	case !stat.IsDir():
 		return notDirectory(dir)
-	}
-	if stat.Mode().Perm() == 0 {
+	case made == nil, stat.Mode().Perm() == 0: // Mkdir applied the umask
 		return os.Chmod(dir, mode)
 	}
 	return nil

@@ -62,32 +62,13 @@ func LockFile(ctx context.Context, path string, limit time.Duration) (*os.File, 
 
 func lockPath(ctx context.Context, path string, limit time.Duration, create int) (f *os.File, err error) {
 	err = await(ctx, path, limit, longestPause, func() (err error) {
-		f, err = lockAt(path, create)
+		f, _, err = hold(path, tryLock, func() (*os.File, error) { return open(path, create) })
 		return err
 	})
-	return f, err
-}
-
-func lockAt(path string, create int) (*os.File, error) {
-	for {
-		f, err := open(path, create)
-		if errors.Is(err, fs.ErrNotExist) && create == 0 {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		current := false
-		if err = flock(f, tryLock); err == nil {
-			if current, _, err = IsAt(f, path); current {
-				return f, nil
-			}
-		}
-		f.Close() // also unlocks the file, which was renamed or removed
-		if err != nil {
-			return nil, err
-		}
+	if create == 0 && errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
+	return f, err
 }
 
 // Unlock unlocks and closes f. A daemon that a plugin has left may have inherited f and would keep the lock if

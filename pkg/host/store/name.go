@@ -67,30 +67,7 @@ func (d *Dir) Name(path string) (string, error) {
 	if err := d.check(); err != nil {
 		return "", err
 	}
-	if !filepath.IsAbs(path) {
-		return "", &NameError{Name: path, Err: errors.New("must be an absolute path")}
-	}
-	if slices.Contains(strings.Split(path, "/"), "..") {
-		return "", &NameError{Name: path, Err: errors.New(`must not contain ".."`)}
-	}
-	slash := strings.LastIndexByte(path, '/')
-	parent, name := filepath.Clean("/"+path[:slash]), path[slash+1:]
-	if err := CheckName(name); err != nil {
-		return "", &NameError{Name: path, Err: err}
-	}
-	if strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
-		return "", &NameError{Name: path, Err: errors.New("a file name must be UTF-8 without control characters")}
-	}
-	ours, theirs, err := d.path, parent, error(nil)
-	if ours != theirs {
-		ours, err = canonical(ours)
-	}
-	if ours != theirs && err == nil {
-		theirs, err = canonical(theirs)
-	}
-	if ours != theirs && err == nil {
-		err = fmt.Errorf("must be directly in %s", d.path)
-	}
+	name, err := d.nameOf(path)
 	switch errno := syscall.Errno(0); {
 	case err == nil:
 		return name, nil
@@ -98,6 +75,30 @@ func (d *Dir) Name(path string) (string, error) {
 		return "", fmt.Errorf("%q: %w", path, err)
 	}
 	return "", &NameError{Name: path, Err: err}
+}
+
+func (d *Dir) nameOf(path string) (string, error) {
+	slash := strings.LastIndexByte(path, '/')
+	parent, name := filepath.Clean("/"+path[:max(0, slash)]), path[slash+1:]
+	ours, err := d.path, CheckName(name)
+	switch {
+	case !filepath.IsAbs(path):
+		err = errors.New("must be an absolute path")
+	case slices.Contains(strings.Split(path, "/"), ".."):
+		err = errors.New(`must not contain ".."`)
+	case err == nil && (strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name)):
+		err = errors.New("a file name must be UTF-8 without control characters")
+	}
+	if err == nil && ours != parent {
+		ours, err = canonical(ours)
+	}
+	if err == nil && ours != parent {
+		parent, err = canonical(parent)
+	}
+	if err == nil && ours != parent {
+		err = fmt.Errorf("must be directly in %s", d.path)
+	}
+	return name, err
 }
 
 // pathErrors are errors of the path itself, not of the machine. The kernel returns EINVAL for a path with a NUL.

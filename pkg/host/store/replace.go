@@ -54,24 +54,18 @@ func Remove(path string) error {
 // removeLeftover removes a temporary file if its writer is dead. It keeps a locked file and does not wait for the lock.
 // It creates nothing, so it works on a full disk.
 func removeLeftover(temp string) (removed bool, err error) {
-	f, err := reopen(temp)
-	if err != nil {
-		return false, UnlessGone(err)
-	}
-	defer f.Close()
-	err = flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, nil
-	}
-	inPlace := false
+	f, _, err := hold(temp, tryLock, func() (*os.File, error) { return reopen(temp) })
 	if err == nil {
-		inPlace, _, err = IsAt(f, temp)
-	}
-	if inPlace {
+		defer f.Close()
 		err = os.Remove(temp)
 	}
-	// A writer without a lock, as [devinfo.WriteFile] is, may have renamed its file meanwhile.
-	return err == nil && inPlace, UnlessGone(err)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return false, nil
+	}
+	return false, UnlessGone(err) // a writer without a lock, as [devinfo.WriteFile] is, may have renamed its file meanwhile
 }
 
 // SyncDir writes the entries of a directory to the disk.
@@ -84,36 +78,45 @@ func SyncDir(path string) error {
 	return dir.Sync()
 }
 
-// lock creates the temporary file and locks it. If a killed process has left the file, lock takes it over and
-// empties it. A process must hold the lock to rename or remove the file, so no other process can do so once lock
-// has checked that the locked file still has its name.
+// lock creates the temporary file and locks it. If a killed process has left the file, lock takes it over and empties it.
 func lock(temp string) (*os.File, error) {
-	for {
-		// Without O_NONBLOCK, Go makes four more system calls to set it.
-		f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR|syscall.O_NONBLOCK, tempMode)
-		if errors.Is(err, fs.ErrExist) {
-			f, err = reopen(temp)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
+	f, size, err := hold(temp, syscall.LOCK_EX, func() (*os.File, error) {
+		for {
+			// Without O_NONBLOCK, Go makes four more system calls to set it.
+			f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_RDWR|syscall.O_NONBLOCK, tempMode)
+			if !errors.Is(err, fs.ErrExist) {
+				return f, err
+			}
+			if f, err = reopen(temp); !errors.Is(err, fs.ErrNotExist) {
+				return f, err
 			}
 		}
-		if err != nil {
-			return nil, err
+	})
+	if err == nil && size > 0 {
+		if err = f.Truncate(0); err != nil {
+			f.Close()
 		}
-		err = flock(f, syscall.LOCK_EX)
-		inPlace, size := false, int64(0)
-		if err == nil {
-			inPlace, size, err = IsAt(f, temp)
+	}
+	return f, err
+}
+
+// hold opens and locks the file at path. A process must hold the lock to rename or remove the file. If one has done so before
+// hold had the lock, hold begins again; afterwards the file keeps its name. size is that of the file.
+func hold(path string, how int, open func() (*os.File, error)) (f *os.File, size int64, err error) {
+	for {
+		if f, err = open(); err != nil {
+			return nil, 0, err
 		}
-		if inPlace && size > 0 {
-			err = f.Truncate(0)
+		held := false
+		if err = flock(f, how); err == nil {
+			held, size, err = IsAt(f, path)
 		}
-		if inPlace && err == nil {
-			return f, nil
+		if held {
+			return f, size, nil
 		}
 		f.Close()
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 	}
 }
