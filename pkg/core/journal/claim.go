@@ -52,11 +52,17 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 	if err := j.readable(); err != nil {
 		return nil, err
 	}
-	data, err := j.claims.Read(record)
+	c, _, err := j.claims.claim(record, j.bootID)
+	return c, err
+}
+
+// claim is [Journal.Claim], and returns the content of the record; nil = it does not exist, or could not be read.
+func (r records) claim(record, bootID string) (c *Claim, data []byte, err error) {
+	data, err = r.Read(record)
 	if errors.As(err, new(*store.NameError)) || errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
-	c, err := parsed(j.claims.Path(record), data, err, func(data []byte) (*Claim, error) {
+	c, err = parsed(r.Path(record), data, err, func(data []byte) (*Claim, error) {
 		c := new(Claim)
 		err := decode(data, c, &c.Format)
 		if err == nil && c.FileName() != record {
@@ -64,10 +70,10 @@ func (j *Journal) Claim(record string) (*Claim, error) {
 		}
 		return c, err
 	})
-	if err != nil || !ofBoot(c.BootID, j.bootID) {
-		return nil, err
+	if err != nil || !ofBoot(c.BootID, bootID) {
+		c = nil
 	}
-	return c, nil
+	return c, data, err
 }
 
 func (j *Journal) Claims() ([]string, error) {
@@ -90,13 +96,9 @@ func (j *Journal) Hold(c *Claim) error {
 		return err
 	}
 	return j.Alone(func() error {
-		before, err := j.Claim(c.FileName())
+		before, former, err := j.claims.claim(c.FileName(), j.bootID)
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err
-		}
-		former, err := j.claims.Read(c.FileName()) // nil = none, or not a regular file
-		if err != nil && before != nil {
-			return err // the record could not be restored after a failure
 		}
 		by, _ := c.holderLinks()
 		stale, err := j.allowed(by)
