@@ -211,11 +211,7 @@ func (r request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error
 		return nil
 	}
 	address, _ := pci.Parse(info.PCI.Address) // Validate has parsed it
-	fn, ok, err := r.c.Finder.Sys.PCI(address)
-	if err != nil || !ok {
-		return err
-	}
-	ports, err := r.c.Finder.Sys.Ports(fn)
+	ports, err := r.c.Finder.Sys.Ports("pci", address.String(), sysfs.FewPorts)
 	own := slices.IndexFunc(ports, func(p sysfs.Port) bool { return !link.Represents(p.PortName) })
 	if own < 0 { // no interface, for example on vfio-pci
 		return err

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Compare compares an attachment's journal entry with its device-info file (e.Path(), if e.Wrote), its CDI spec
@@ -193,7 +194,7 @@ func (c *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 		row.Now, row.Verdict = "", Gone
 		problem = &Error{InterfaceLost, fmt.Errorf("interface %s is no longer in %s, where ADD found it", t.IfName, t.Netns)}
 	case !device.ReachedFromInterface && e.Interface != "" && is != "" && is != e.Interface:
-		ports, _ := c.Finder.Sys.PortsOf("pci", e.Interface)
+		ports, _ := c.Finder.Sys.Ports("pci", e.Interface, sysfs.FewPorts)
 		if is == "dummy" && len(ports) == 0 {
 			break
 		}

@@ -168,7 +168,7 @@ func (s *search) apart(fn sysfs.Function) (*sysfs.Apart, error) {
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	ports, err := s.Sys.Ports(fn)
+	ports, err := s.Sys.Ports("pci", fn.Address.String(), sysfs.FewPorts)
 	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
 	if err != nil {
 		return nil, err

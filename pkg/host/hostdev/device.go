@@ -126,12 +126,12 @@ func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool
 }
 
 // Ports returns the interfaces of a device, sorted by port, without representors. links is used only for vDPA devices.
-// The cost for a PF in switchdev mode grows with its VFs, see [sysfs.FS.PortsOf]. IPoIB children are included.
+// The cost for a PF in switchdev mode grows with its VFs, see [sysfs.FS.Ports]. IPoIB children are included.
 func Ports(sys *sysfs.FS, links Interfaces, at Place) ([]sysfs.Port, error) {
 	if at.Bus == "vdpa" {
 		return portsOfVDPA(sys, links, at.Name)
 	}
-	ports, err := sys.PortsOf(at.Bus, at.Name)
+	ports, err := sys.Ports(at.Bus, at.Name, sysfs.AllPorts)
 	ports = slices.DeleteFunc(ports, func(p sysfs.Port) bool { return link.Represents(p.PortName) })
 	slices.SortFunc(ports, byPort)
 	return ports, err
@@ -148,7 +148,7 @@ func portsOfVDPA(sys *sysfs.FS, links Interfaces, name string) (list []sysfs.Por
 		return nil, err
 	}
 	for _, virtio := range v.Virtio {
-		ports, err := sys.PortsOf("virtio", virtio)
+		ports, err := sys.Ports("virtio", virtio, sysfs.AllPorts)
 		if err != nil {
 			return nil, err
 		}

@@ -50,7 +50,7 @@ func CountPorts(sys *sysfs.FS, fn sysfs.Function, own *link.Interface) (PortCoun
 	if fn.Driver == VirtioNIC { // one virtio device, with one interface
 		return AtMostOnePort, nil
 	}
-	ports, err := sys.Ports(fn)
+	ports, err := sys.Ports("pci", fn.Address.String(), sysfs.FewPorts)
 	if err != nil {
 		return PortsUnknown, fmt.Errorf("the PCI function %s: list its network interfaces: %w", fn.Address, err)
 	}

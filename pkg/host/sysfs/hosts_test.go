@@ -93,24 +93,14 @@ func (t *teller) function(name string) {
 	rdma, _, e4 := t.RDMA(fn)
 	nodes, e5 := t.RDMANodes(fn)
 	vfio, onVFIO, e6 := t.VFIO(fn)
-	ports, e7 := t.Ports(fn)
-	portsOf, e9 := t.PortsOf("pci", name)
-	if len(ports) == 8 { // Ports lists at most eight, in any order
-		ports = slices.Clone(portsOf)
-	}
-	for _, list := range [][]sysfs.Port{ports, portsOf} {
-		slices.SortFunc(list, func(p, q sysfs.Port) int { return p.Index - q.Index })
-	}
-	if !slices.Equal(portsOf, ports) {
-		t.failed(fmt.Errorf("%s: Ports returns %v, PortsOf %v", name, ports, portsOf))
-	}
+	ports, e7 := t.Ports("pci", name, sysfs.AllPorts)
 	group, members, e10 := t.IOMMUGroup(fn)
 	override, e11 := t.Override(fn)
 	below, e12 := t.RDMABelow("pci", name)
 	_, _, e13 := t.Inode("pci", name)
 	_, e14 := t.HasDriver(fn.Driver)
 	sfs, e15 := t.HasSFs(fn)
-	t.failed(e1, e2, e3, e4, e5, e6, e7, e9, e10, e11, e12, e13, e14, e15)
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e10, e11, e12, e13, e14, e15)
 	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "sfs", sfs, "vendor", vendor, "device", device, "numa", numa,
 		"rdma", rdma, "below", below.Devices, "nodes", nodes, "numbers", t.numbers("pci", name), "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))

@@ -13,27 +13,20 @@ type Port struct {
 	PortName string // phys_port_name: "p0", "pf0vf3"; "" = not set by the driver
 }
 
-// maxPorts limits Ports, because a PF in switchdev mode has an interface for each of its VFs.
-const maxPorts = 8
+// Limits of [FS.Ports]. A PF in switchdev mode has an interface for each of its VFs.
+const (
+	FewPorts = 8
+	AllPorts = math.MaxInt // with 1024 VFs it takes at least 10 ms
+)
 
-// Ports returns the first eight of a function's network interfaces in this network namespace. Do not conclude from the
-// list that there is no other interface.
-func (f *FS) Ports(fn Function) ([]Port, error) {
-	if fn.Driver != "virtio-pci" {
-		return f.ports(fn.dir, maxPorts)
-	}
-	d := f.portsDir("pci", fn.Address.String())
-	if d.err != nil {
-		return nil, d.err
-	}
-	return f.ports(d.at, maxPorts)
-}
-
-func (f *FS) ports(at string, most int) (ports []Port, err error) {
-	in := f.in(path.Join(at, "net"))
-	names := in.names("")
+// Ports returns the network interfaces of a device in this network namespace, but at most a number of them. For a function
+// driven by virtio-pci they are the interfaces of its virtio device. Do not conclude from the list that there is no other
+// interface.
+func (f *FS) Ports(bus, device string, most int) (ports []Port, err error) {
+	in := f.portsDir(bus, device)
+	names := in.names("net")
 	for _, name := range names[:min(most, len(names))] {
-		p, d := Port{Name: name}, f.in(path.Join(in.at, name))
+		p, d := Port{Name: name}, f.in(path.Join(in.at, "net", name))
 		var there bool
 		if p.Index, there = d.number("ifindex"); there { // otherwise it has disappeared
 			p.PortName = d.text("phys_port_name")
@@ -45,16 +38,6 @@ func (f *FS) ports(at string, most int) (ports []Port, err error) {
 		}
 	}
 	return ports, in.err
-}
-
-// PortsOf returns all network interfaces of a device on any bus. For a function driven by virtio-pci they are
-// the interfaces of its virtio device. For a PF in switchdev mode with 1024 VFs it takes at least 10 ms.
-func (f *FS) PortsOf(bus, name string) ([]Port, error) {
-	d := f.portsDir(bus, name)
-	if d.gone || d.err != nil {
-		return nil, d.err
-	}
-	return f.ports(d.at, math.MaxInt)
 }
 
 // HasPorts reports whether a device has network interfaces in any network namespace. It checks only whether the

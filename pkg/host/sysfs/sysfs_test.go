@@ -55,15 +55,6 @@ func addr(t *testing.T, s string) pci.Address {
 	return a
 }
 
-func function(t *testing.T, sys *sysfs.FS, s string) sysfs.Function {
-	t.Helper()
-	fn, ok, err := sys.PCI(addr(t, s))
-	if !ok || err != nil {
-		t.Fatalf("PCI(%s): %v, %v", s, ok, err)
-	}
-	return fn
-}
-
 // The second host has none of these buses.
 func TestInvalidDeviceNamesAreAbsent(t *testing.T) {
 	for _, host := range []string{"mlx5-vdpa", "i40e"} {
@@ -203,7 +194,7 @@ func TestHasDriverFindsOnlyExistingDrivers(t *testing.T) {
 	})
 }
 
-func TestPortsReadsAtMostEight(t *testing.T) {
+func TestPortsReadsAtMostSoMany(t *testing.T) {
 	fsys := fstest.MapFS{"bus/pci/devices/0000:01:00.0": {Mode: fs.ModeSymlink, Data: []byte("../../../devices/0000:01:00.0")}}
 	for n := range 100 {
 		port := fmt.Sprintf("devices/0000:01:00.0/net/eth%d/", n)
@@ -211,12 +202,11 @@ func TestPortsReadsAtMostEight(t *testing.T) {
 		fsys[port+"dev_port"] = &fstest.MapFile{Data: []byte("1\n")}
 	}
 	sys := sysfs.New(fsys)
-	ports, err := sys.Ports(function(t, sys, "0000:01:00.0"))
-	if err != nil || len(ports) != 8 || ports[0].DevPort != 1 {
-		t.Errorf("%+v, %v", ports, err)
-	}
-	if ports, err := sys.PortsOf("pci", "0000:01:00.0"); err != nil || len(ports) != 100 {
-		t.Errorf("%d, %v", len(ports), err)
+	for most, want := range map[int]int{sysfs.FewPorts: 8, sysfs.AllPorts: 100} {
+		ports, err := sys.Ports("pci", "0000:01:00.0", most)
+		if err != nil || len(ports) != want || ports[0].DevPort != 1 {
+			t.Errorf("%+v, %v", ports, err)
+		}
 	}
 }
 
