@@ -74,10 +74,14 @@ func (p *Problem) Error() string {
 }
 
 // An UnknownKey is a key that neither CNI nor devinfo defines.
-type UnknownKey struct{ Key, Nearest string }
+type UnknownKey struct{ Key, Nearest string } // Nearest "" = none resembles it
 
 func (u UnknownKey) String() string {
-	return fmt.Sprintf("key %q of the network configuration is not known; the nearest known one is %q", clip([]byte(u.Key)), u.Nearest)
+	text := fmt.Sprintf("key %q of the network configuration is not known", clip([]byte(u.Key)))
+	if u.Nearest != "" {
+		text += fmt.Sprintf("; the nearest known one is %q", u.Nearest)
+	}
+	return text
 }
 
 // NoEffectWithDelegates describes what is wrong with a key in Idle.
@@ -332,7 +336,11 @@ func (c *Config) noteUnknown(prefix string, object map[string]json.RawMessage, k
 	slices.Sort(keys)
 	shown := min(most-len(c.Unknown), len(keys))
 	for _, key := range keys[:shown] {
-		c.Unknown = append(c.Unknown, UnknownKey{prefix + key, prefix + Nearest(key, known)})
+		unknown := UnknownKey{Key: prefix + key}
+		if near := Nearest(key, known); near != "" {
+			unknown.Nearest = prefix + near
+		}
+		c.Unknown = append(c.Unknown, unknown)
 	}
 	c.MoreUnknown += len(keys) - shown
 }

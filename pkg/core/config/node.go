@@ -88,7 +88,7 @@ func (n *Node) read(data []byte) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) { // encoding/json ignores case, unknown keys and null
 		if !slices.Contains(NodeKeys, key) {
-			return fmt.Errorf("%s: the key is not known; did you mean %s?", key, Nearest(key, NodeKeys))
+			return fmt.Errorf("%s: the key is not known; %s", key, Suggest(key, NodeKeys))
 		}
 		if want := nodeType(key); want != nodeList && string(given[key]) == "null" {
 			return fmt.Errorf("%s: null must be %s", key, want)

@@ -92,7 +92,7 @@ func (p *plugin) keys() {
 			_ = json.Unmarshal(p.object[parent], &inner) // config has read it
 			value = inner[key]
 		}
-		p.find("unknown-key", p.path+"."+u.Key, value, "nearest", u.Nearest)
+		p.unknownKey(p.path+"."+u.Key, value, u.Nearest)
 	}
 	if p.cfg.MoreUnknown > 0 {
 		p.warn(p.path, p.object["type"], "has %d more keys that are not known", p.cfg.MoreUnknown)
@@ -259,10 +259,10 @@ func (p *plugin) delegates() {
 	}
 	known := []string{fileCapability, "deviceID"}
 	for _, name := range slices.Sorted(maps.Keys(p.cfg.Capabilities)) {
-		switch here := p.path + ".capabilities." + name; {
+		switch here, near := p.path+".capabilities."+name, config.Nearest(name, known); {
 		case !p.cfg.Capabilities[name] || taken[name]:
-		case config.Resembles(name, known):
-			p.find("unknown-key", here, json.RawMessage("true"), "nearest", config.Nearest(name, known))
+		case near != "":
+			p.unknownKey(here, json.RawMessage("true"), near)
 		case len(p.cfg.Delegates) > 0:
 			p.find("capability-idle", here, json.RawMessage("true"))
 		}

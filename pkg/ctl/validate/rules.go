@@ -19,7 +19,7 @@ const (
 var Rules = finding.Table{
 	finding.Row("format", finding.Error, "the document", "{rule}", "", creating, ""),
 	finding.Row("format-doubt", finding.Warning, "the document", "{rule}", "", creating, ""),
-	finding.Row("unknown-key", finding.Warning, "the keys of the format", `the key is not known; the nearest known one is "{nearest}"`, "", creating, "the key is not known"),
+	finding.Row("unknown-key", finding.Warning, "the keys of the format", "the key is not known{nearest}", "", creating, "the key is not known"),
 	finding.Row("before-maker", finding.Error, "the order of the plugins", "runs before {plugin}, which makes the interface, so ADD fails", "put it after that plugin", noInfo, "runs before"),
 	finding.Row("no-pciid", finding.Warning, "the order of the plugins", "runs before {plugin}, which makes the interface", "put it after that plugin, or the result has no pciID", noInfo, "runs before"),
 	finding.Row("after-mover", finding.Warning, "the order of the plugins", "runs after {plugin}, which in the RDMA mode exclusive has moved the RDMA device into the pod, where devinfo may not find it", "put it before {plugin}", noInfo, "runs after"),

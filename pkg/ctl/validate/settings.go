@@ -26,7 +26,7 @@ func isSettings(file string, object map[string]json.RawMessage) bool {
 		return false
 	}
 	for key := range object {
-		if config.Resembles(key, config.NodeKeys) {
+		if config.Nearest(key, config.NodeKeys) != "" {
 			return true
 		}
 	}

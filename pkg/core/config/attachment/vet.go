@@ -52,13 +52,13 @@ func vetKeys(path string, of devinfo.Type, text json.RawMessage) (list devinfo.V
 	_ = json.Unmarshal(text, &object) // Declared returns the error of anything else
 	known := devinfo.Keys(of)
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		near := config.Nearest(key, known)
-		if !strings.EqualFold(key, near) && config.Resembles(key, known) { // Declared refuses another letter case
+		near, isKnown := config.Nearest(key, known), slices.Contains(known, key)
+		if near != "" && !strings.EqualFold(key, near) { // Declared refuses another letter case
 			var value bytes.Buffer
 			_ = json.Compact(&value, object[key])
 			warn(key, value.String(), "a key of the Device Information Specification; the nearest one is "+strconv.Quote(near))
 		}
-		if of == "" && key == near && devinfo.Keys(devinfo.Type(key)) != nil {
+		if of == "" && isKnown && devinfo.Keys(devinfo.Type(key)) != nil {
 			more, err := vetKeys("."+key, devinfo.Type(key), object[key])
 			if err != nil {
 				return nil, err
@@ -67,7 +67,7 @@ func vetKeys(path string, of devinfo.Type, text json.RawMessage) (list devinfo.V
 			continue
 		}
 		for wrong := range suspectsIn(key, object[key]) {
-			if key == near {
+			if isKnown {
 				return nil, &config.Problem{Key: "deviceInfo" + path + "." + key, Value: wrong, Want: wantPlaceholder(wrong)}
 			}
 			if resembles(wrong) {
@@ -155,15 +155,15 @@ func suspect(text string, at int) (wrong string, end int) {
 // resembles reports whether the letters of text are nearly the name of a placeholder, or of what authors call it elsewhere.
 func resembles(text string) bool {
 	name := word(text)
-	return len(name) >= len("uid") && config.Resembles(name, append([]string{
+	return len(name) >= len("uid") && config.Nearest(name, append([]string{
 		"K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID", "CNI_CONTAINERID", "CNI_IFNAME", "uid", "namespace",
-	}, placeholders...))
+	}, placeholders...)) != ""
 }
 
 func wantPlaceholder(wrong string) string {
 	want := "one of the placeholders {" + strings.Join(placeholders, "}, {") + "}"
-	if word := word(wrong); word != "" {
-		want += "; the nearest is {" + config.Nearest(word, placeholders) + "}"
+	if near := config.Nearest(word(wrong), placeholders); near != "" {
+		want += "; the nearest is {" + near + "}"
 	}
 	return want
 }

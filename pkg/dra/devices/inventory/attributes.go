@@ -196,7 +196,7 @@ func published(names []string) (list []resourceapi.QualifiedName, err error) {
 	for n, name := range names {
 		at := slices.Index(known, strings.TrimPrefix(name, Domain+"/"))
 		if at < 0 {
-			return nil, fmt.Errorf("publish[%d]: unknown attribute %q; did you mean %s?", n, name, config.Nearest(strings.TrimPrefix(name, Domain+"/"), known))
+			return nil, fmt.Errorf("publish[%d]: unknown attribute %q; %s", n, name, config.Suggest(strings.TrimPrefix(name, Domain+"/"), known))
 		}
 		list = append(list, AttributeNames()[at])
 	}

@@ -140,7 +140,7 @@ func strictly(data []byte, to any) error {
 	if slices.Contains(keysOf(to), key) {
 		return fmt.Errorf("%s: the key occurs twice; remove one of them", key)
 	}
-	return fmt.Errorf("%s: the key is not known; did you mean %s?", key, config.Nearest(key, keysOf(to)))
+	return fmt.Errorf("%s: the key is not known; %s", key, config.Suggest(key, keysOf(to)))
 }
 
 // kindWords describe the values of keys in rules.
