@@ -35,6 +35,7 @@ var Rules = finding.Table{
 	finding.Row("annotation-key", finding.Error, "the annotations of the network", "Multus does not read it", "the key is "+resourceAnnotation, noInfo, ""),
 	finding.Row("resource-domain", finding.Error, "the annotations of the network", "has no domain, so no container can request it, and Multus finds no device", "write DOMAIN/NAME, as the device plugin advertises it", noInfo, ""),
 	finding.Row("networks", finding.Error, "the pod's annotation of networks", "Multus cannot read the pod's networks", `write NAME@INTERFACE, or a list in JSON: [{"name": "NAME"}]`, creating, ""),
+	finding.Row("networks-above", finding.Error, "the annotations of the workload", "Multus reads it on pods only", "move it to {template}.metadata.annotations", noInfo, ""),
 	finding.Row("not-requested", finding.Warning, "what containers request", "no container requests {resource}, whose device network {network} takes", `add {resource}: "1" to the requests and limits of a container{unless}`, noInfo, "no container requests"),
 	finding.Row("resource-replaces", finding.Warning, "the capabilities of the plugin, and the network's resourceName", "has no effect", "Multus replaces it by the device that the pod got of the resource", noInfo, ""),
 	finding.Row("two-devices", finding.Error, "the keys that name a device", "must be {device}, the device that another key names", "ADD refuses two", creating, ""),

@@ -116,9 +116,13 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 	if json.Unmarshal(raw, &pod) != nil {
 		return false
 	}
-	asked := pod.Metadata.Annotations[networksAnnotation]
+	asked, above := pod.Metadata.Annotations[networksAnnotation], d.object.Metadata.Annotations[networksAnnotation]
+	if asked == "" && above != "" {
+		d.Kind = CNIConfig
+		d.find("networks-above", "metadata.annotations."+networksAnnotation, quote(above), "template", strings.Join(keys, "."))
+	}
 	if asked == "" {
-		return false
+		return above != ""
 	}
 	d.Skipped = noNetwork
 	names, ok := Networks(asked, d.object.Metadata.Namespace)
