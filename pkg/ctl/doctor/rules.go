@@ -39,6 +39,8 @@ var Rules = finding.Table{
 	finding.Row("lost-interface", finding.Warning, "the interfaces in all network namespaces of processes and mounts", "{device}: no pod has it, and its interface is neither on the host nor in a network namespace that can be named{last} (rule {rule})",
 		"{remedy}", inDoctor, "neither on the host nor in a network namespace that can be named"),
 	finding.Row("interface-elsewhere", finding.Info, "the interfaces in all network namespaces", "{device}: no pod is known to have it, but {found}{last}", "{remedy}", "", ""),
+	// The kernel removes them at the event NETDEV_UNREGISTER of a move (rxe_notify in drivers/infiniband/sw/rxe/rxe_net.c, siw_netdev_event in sw/siw/siw_main.c).
+	finding.Row("soft-rdma", finding.Info, "the RDMA devices in software and their interfaces", "{device}: no pod has it, but the RDMA device {rdma} is on its interface {interface}, and ends when a pod gets that", "if a program of this node uses {rdma}, take the device out of the device plugin's pool, or out of the rules", "", ""),
 	finding.Row("interface-unseen", finding.Unknown, "the interfaces in all network namespaces", "{device}: no pod is known to have it, and its interface is not on the host", "run devinfoctl doctor as root on the node itself, which sees all network namespaces", "", ""),
 	finding.Row("differs", finding.Info, "IFLA_VF_INFO of the PF", "{device}: no pod has it, and it has {what}, unlike the free VFs beside it{last}", "unless it is wanted, ip link set {pf} vf {index} {undo}", "", ""),
 	finding.Row("settings-unseen", finding.Unknown, "IFLA_VF_INFO of the PFs", "the PFs do not report the settings of their VFs", "run devinfoctl doctor in the host's network namespace", "", ""),

@@ -123,6 +123,11 @@ func usable(e *Evidence, list *findings) {
 		device := f.of.At.Name
 		list.add(f.rule, "device", device, "found", f.Found, "remedy", f.Remedy, "rule", f.Rule, "last", e.last(device))
 	}
+	for _, d := range e.free() {
+		if rdma := e.Soft[d.IfName]; rdma != "" && d.IfName != "" && !slices.Contains(d.RDMA.Devices, rdma) { // erdma has no parent either
+			list.add("soft-rdma", "device", d.At.Name, "interface", d.IfName, "rdma", rdma)
+		}
+	}
 }
 
 // lost returns the rule for a free device whose interface is not on the host; "" = nothing tells that no pod has it.

@@ -156,6 +156,13 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		"interfaces cannot be read": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
 			d.Ports, d.IfName, e.Live.Blind = []sysfs.Port{{Name: "eth3"}}, "eth3", true
 		}},
+		"a soft-RDMA device is on it": {"soft-rdma", func(e *doctor.Evidence, d *hostdev.Device) {
+			e.Soft, d.Ports, d.IfName = map[string]string{"eth3": "rxe0", "": "siw0"}, []sysfs.Port{{Name: "eth3"}}, "eth3"
+		}},
+		"one is on no interface": {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.Soft = map[string]string{"": "siw0"} }},
+		"erdma": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
+			e.Soft, d.Ports, d.IfName, d.RDMA.Devices = map[string]string{"eth3": "erdma_0"}, []sysfs.Port{{Name: "eth3"}}, "eth3", []string{"erdma_0"}
+		}},
 		"the capture has no live facts": {"", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live = nil }},
 	} {
 		e, d := free(hostdev.VF)
