@@ -40,7 +40,6 @@ func (t *tool) run(args []string) int {
 	defer t.close()
 	root := newRoot(t)
 	root.SetArgs(args)
-	root.SetIn(t.stdin)
 	root.SetOut(t.stdout)
 	root.SetErr(t.stderr)
 	err := commandline.Run(root)

@@ -47,22 +47,18 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		{"capture", "run devinfoctl capture on a node, which prints its devices and attachments", " --scrub -o n1.txtar"},
 	} {
 		example := "  kubectl devinfo " + c.name + " n1"
-		var scrub bool
-		var file string
+		scrub, file := false, "-"
 		cmd := &cobra.Command{
 			Use: c.name + " NODE [-- ARGUMENTS]", Short: c.short, Example: example + "\n" + example + c.also, Args: commandline.Many("NODE"), ValidArgsFunction: t.complete("nodes", false),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				command := append([]string{c.name}, args[1:]...)
-				if c.name == "capture" {
-					command = append(command, "-o", "-")
+				command, to := append([]string{c.name}, args[1:]...), t.Out
+				if c.name == "capture" { // it is a file
+					command, to = append(command, "-o", "-"), t.raw
 				}
 				if scrub {
 					command = append(command, "--scrub")
 				}
-				if file == "-" { // standard output, as for devinfoctl
-					file = ""
-				}
-				if _, err := os.Lstat(file); err == nil {
+				if _, err := os.Lstat(file); err == nil && file != "-" {
 					return clierr.Misuse("remove it, or name another file", "-o: %s exists", file)
 				}
 				var out, errOut bytes.Buffer
@@ -70,12 +66,8 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 				err := t.onNode(cmd.Context(), args[0], command, &out, &errOut)
 				done()
 				fmt.Fprint(t.ErrOut, errOut.String())
-				if file != "" {
+				if file != "-" {
 					return cmp.Or(t.save(file, out.Bytes(), err), err)
-				}
-				to := t.Out
-				if c.name == "capture" { // it is a file
-					to = t.raw
 				}
 				_, writeErr := to.Write(out.Bytes())
 				return cmp.Or(err, writeErr)
@@ -83,7 +75,7 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 		}
 		if c.name == "capture" {
 			cmd.Flags().BoolVar(&scrub, "scrub", false, "rename addresses, pods, serial numbers and the host")
-			cmd.Flags().StringVarP(&file, "output", "o", "", "the `file` to write, which must not exist (default standard output)")
+			cmd.Flags().StringVarP(&file, "output", "o", file, "the `file` to write, which must not exist; - is standard output")
 			_ = cmd.MarkFlagFilename("output", "txtar")
 		}
 		t.agentFlags(cmd)

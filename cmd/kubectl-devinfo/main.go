@@ -121,7 +121,6 @@ func (t *tool) root() *cobra.Command {
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl devinfo"},
 		RunE:        t.list,
 	}
-	root.SetIn(t.In)
 	root.SetOut(t.Out)
 	root.SetErr(t.ErrOut)
 	t.config.AddFlags(root.PersistentFlags())

@@ -42,10 +42,8 @@ type Table []Rule
 // Of returns the rule of that name with values in its text and remedy. values are names, each with its value.
 func (t Table) Of(name string, values ...string) Rule {
 	r := t[slices.IndexFunc(t, func(r Rule) bool { return r.Name == name })]
-	for n := range values {
-		if n%2 == 0 {
-			values[n] = "{" + values[n] + "}"
-		}
+	for n := 0; n < len(values); n += 2 {
+		values[n] = "{" + values[n] + "}"
 	}
 	put := strings.NewReplacer(values...)
 	r.Text, r.Remedy = put.Replace(r.Text), put.Replace(r.Remedy)

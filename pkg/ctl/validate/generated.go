@@ -15,15 +15,15 @@ var makers = map[string]string{"SriovNetwork": "sriov", "SriovIBNetwork": "ib-sr
 // metaPlugins reads the list of plugins that the SR-IOV network operator would make of its object, and reports whether
 // there is one. spec.metaPlugins are JSON objects with commas between them, without brackets.
 func (n *network) metaPlugins(maker string) bool {
-	var object struct {
-		Metadata struct{ Name string }
-		Spec     struct{ ResourceName, MetaPlugins string }
+	var made struct {
+		object
+		Spec struct{ ResourceName, MetaPlugins string }
 	}
-	if err := json.Unmarshal(n.data, &object); err != nil {
+	if err := json.Unmarshal(n.data, &made); err != nil {
 		n.wrong("", nil, "must be an object of the SR-IOV network operator: %v", err)
 		return false
 	}
-	own := strings.TrimSpace(object.Spec.MetaPlugins)
+	own := strings.TrimSpace(made.Spec.MetaPlugins)
 	if own == "" {
 		n.Skipped = noPlugin
 		return false
@@ -39,8 +39,8 @@ func (n *network) metaPlugins(maker string) bool {
 	}
 	plugins = append([]json.RawMessage{fmt.Appendf(nil, `{"type": %q}`, maker)}, plugins...)
 	list, _ := json.Marshal(plugins) // decoded from JSON
-	n.path, n.name, n.multus, n.operator = "spec", quote(object.Metadata.Name), true, true
-	n.resource = object.Spec.ResourceName != ""
+	n.path, n.name, n.multus, n.operator = "spec", quote(made.Metadata.Name), true, true
+	n.resource = made.Spec.ResourceName != ""
 	n.object = map[string]json.RawMessage{"cniVersion": quote("0.3.1"), "name": n.name, "plugins": list}
 	return true
 }

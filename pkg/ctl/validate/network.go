@@ -57,10 +57,7 @@ func (c Checker) network(d *Document) {
 // is one.
 func (n *network) definition() bool {
 	var nad struct {
-		Metadata struct {
-			Name        string
-			Annotations map[string]string
-		}
+		object
 		Spec struct{ Config json.RawMessage }
 	}
 	if err := json.Unmarshal(n.data, &nad); err != nil {
