@@ -21,7 +21,7 @@ import (
 )
 
 // claim is a claim on record. After Unprepare it may remain for undeleted attachments. The table's mutex guards all
-// fields except ref, describing, rdma and mayStillRun. Only the worker replaces record, by a clone, because others may
+// fields except ref, describing and mayStillRun. Only the worker replaces record, by a clone, because others may
 // read it.
 type claim struct {
 	ref    kubeletplugin.NamespacedObject
@@ -56,8 +56,6 @@ type claim struct {
 	retryUndeletedAt time.Time     // time of the next retry of DELs that were given up
 
 	describing sync.Mutex // held while metadata is read from the record and written, so that the newest stays
-
-	rdma *string // DEVINFO_RDMA_DEVICES in all open gates; nil = unknown; gate.writing guards it
 
 	mayStillRun map[string]bool // interfaces whose plugins from an earlier process may still run; used by the worker only
 }

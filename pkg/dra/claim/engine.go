@@ -144,7 +144,7 @@ func New(o Options) (*Engine, error) {
 	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, 0, func(t time.Duration) { e.metrics.held.Add(t.Seconds()) })
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
 	e.reports = &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)}
-	e.gate = &gate{table: t, node: e.Node, written: map[string]written{}, Gate: network.Gate{
+	e.gate = &gate{table: t, written: map[string]written{}, Gate: network.Gate{
 		Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,
 	}}
 	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}

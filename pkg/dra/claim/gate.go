@@ -17,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/network"
-	"devinfo-cni.io/pkg/dra/devices"
 )
 
 // gate opens and closes the gates of attachments. A gate is a CDI device whose name the kubelet gets in
@@ -29,17 +28,26 @@ type gate struct {
 	writing  sync.Mutex         // held while specs are read, written or removed; see writeSpec
 	written  map[string]written // by file; guarded by writing
 	metadata Metadata           // nil = metadata is disabled
-	node     *devices.Node
 }
 
-// written is a CDI spec as this process wrote it, and what it was made for.
+// written is a CDI spec as this process or an earlier one wrote it, and what it was made for.
 type written struct {
+	spec   *specs.Spec
 	text   []byte
-	admits string // see [network.Admitted]
+	admits string // see [network.Admitted]; "" = an earlier process wrote it
 	userns bool   // the pod has its own user namespace
 	rdma   string // DEVINFO_RDMA_DEVICES of the pod
 
 	withheld []grant.Refusal // what containers do not get
+}
+
+// recall reads the CDI spec that an earlier process may have written for an attachment.
+func (g *gate) recall(record *state.Claim, at *state.Attachment) {
+	file, spec := g.File(record, at), new(specs.Spec)
+	text, err := g.Specs.Read(file)
+	if err == nil && json.Unmarshal(text, spec) == nil && len(spec.Devices) == 1 {
+		g.written[file] = written{spec: spec, text: text}
+	}
 }
 
 // open writes the metadata of attachments, then the CDI specs that let their containers start.
@@ -65,21 +73,21 @@ func (g *gate) open(c *claim, indexes []int) error {
 // openOne first takes the leases of devices without a network.
 func (g *gate) openOne(c *claim, at *state.Attachment) error {
 	if at.Bare() {
-		if err := g.node.Leases.LeaseBare(c.record); err != nil {
+		if err := g.Node.Leases.LeaseBare(c.record); err != nil {
 			return err
 		}
-		if err := g.node.WritePluginFile(at); err != nil {
+		if err := g.Node.WritePluginFile(at); err != nil {
 			return err
 		}
 	}
 	file := g.File(c.record, at)
 	userns, known := g.table.userNamespace(c.record.Pod.UID)
-	spec, as, err := g.specOf(c.record, at, userns)
-	if err != nil || g.adopt(c, at, file, spec, as) {
+	as, err := g.specOf(c.record, at, userns)
+	if err != nil || g.adopt(c, at, file, as) {
 		return err
 	}
 	if now, _ := g.Specs.Read(file); now != nil && !known { // an earlier process may have known the sandbox
-		if other, as, err := g.specOf(c.record, at, true); err != nil || g.adopt(c, at, file, other, as) {
+		if other, err := g.specOf(c.record, at, true); err != nil || g.adopt(c, at, file, other) {
 			return err
 		}
 	}
@@ -91,7 +99,7 @@ func (g *gate) openOne(c *claim, at *state.Attachment) error {
 	for _, r := range as.withheld {
 		g.Log.Warn("device withheld from containers", "claim", c.record.Namespace+"/"+c.record.Name, "request", at.Request, "device", r.Device, "reason", r.Why, "remedy", r.Remedy)
 	}
-	return g.writeSpec(c, file, spec, as)
+	return g.writeSpec(c, file, as)
 }
 
 func (g *gate) writeMetadata(c *claim, request string) error {
@@ -116,24 +124,23 @@ func (g *gate) writeMetadata(c *claim, request string) error {
 	return nil
 }
 
-func (g *gate) specOf(record *state.Claim, at *state.Attachment, userns bool) (*specs.Spec, written, error) {
+func (g *gate) specOf(record *state.Claim, at *state.Attachment, userns bool) (written, error) {
 	spec, withheld, err := g.Spec(record, at, userns)
-	return spec, written{admits: network.Admitted(record, at), userns: userns, withheld: withheld}, err
+	return written{spec: spec, admits: network.Admitted(record, at), userns: userns, withheld: withheld}, err
 }
 
 // adopt reports whether the spec is on disk already, because an earlier process wrote it. Nothing is written again then,
 // so that the pod sees no new metadata. Of a device without a network the spec may have more than is known now: the device
 // cannot be read at the moment, or Multus has moved its interface into the pod.
-func (g *gate) adopt(c *claim, at *state.Attachment, file string, spec *specs.Spec, as written) bool {
+func (g *gate) adopt(c *claim, at *state.Attachment, file string, as written) bool {
 	g.table.do(func() { as.rdma = g.table.rdmaVariable(c.pod) })
-	network.SetRDMA(spec, as.rdma)
-	as.text = cdispec.Encode(spec)
+	as.encode()
 	g.writing.Lock()
 	defer g.writing.Unlock()
-	now, err := g.Specs.Read(file)
-	if _, ours := g.written[file]; err == nil && !ours && at.Bare() && g.Covers(now, spec, as.userns) {
-		as.text = now
+	if was := g.written[file]; at.Bare() && was.spec != nil && was.admits == "" && g.Covers(was.spec, as.spec, as.userns) {
+		as.spec, as.text = was.spec, was.text
 	}
+	now, err := g.Specs.Read(file)
 	if err != nil || !bytes.Equal(now, as.text) {
 		return false
 	}
@@ -162,7 +169,7 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 // sets the variable for the container; the claim that changes it updates all open gates before it opens its own, so that no
 // sandbox waits for that.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (open, current bool) {
-	if at.Phase != state.Added && !at.Bare() || at.Bare() && !(g.node.Leases.IsHeld(record) && g.node.HasPluginFile(at)) {
+	if at.Phase != state.Added && !at.Bare() || at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
 		return false, false
 	}
 	own, known := g.table.userNamespace(record.Pod.UID)
@@ -190,65 +197,40 @@ func (t *table) rdmaVariable(pod state.Pod) string {
 }
 
 // writeSpec writes the CDI spec of a gate, with the pod's RDMA devices. It first updates the specs of the pod's other
-// gates, because a container may start as soon as its gates are open, and its last spec sets the variable. It reads only the
-// specs of claims that do not have the variable yet, so that the cost of a pod is linear in its interfaces.
-func (g *gate) writeSpec(c *claim, file string, spec *specs.Spec, as written) error {
+// gates, because a container may start as soon as its gates are open, and its last spec sets the variable. It reads none of
+// them, so that the cost of a pod is linear in its interfaces.
+func (g *gate) writeSpec(c *claim, file string, as written) error {
 	g.writing.Lock() // so that a closed gate is not written again, and no older list replaces this one
 	defer g.writing.Unlock()
-	var outdated []*claim
+	var records []*state.Claim
 	g.table.do(func() {
 		as.rdma = g.table.rdmaVariable(c.pod)
 		for _, of := range g.table.claimsOf(c.pod) {
-			if of.rdma == nil || *of.rdma != as.rdma {
-				outdated = append(outdated, of)
-			}
+			records = append(records, of.record)
 		}
 	})
-	for _, of := range outdated {
-		if err := g.updateRDMA(of, file, as.rdma); err != nil {
-			return err
+	for _, record := range records {
+		for n := range record.Attachments {
+			other := g.File(record, &record.Attachments[n])
+			if was, open := g.written[other]; open && other != file && was.rdma != as.rdma {
+				was.rdma = as.rdma
+				if err := g.write(other, was); err != nil {
+					return err
+				}
+			}
 		}
-		of.rdma = &as.rdma
 	}
-	return g.write(file, spec, as)
+	return g.write(file, as)
 }
 
-// write writes a CDI spec with as.rdma.
-func (g *gate) write(file string, spec *specs.Spec, as written) error {
-	network.SetRDMA(spec, as.rdma)
-	as.text = cdispec.Encode(spec)
+func (g *gate) write(file string, as written) error {
+	as.encode()
 	g.written[file] = as
 	return g.Specs.Write(file, as.text)
 }
 
-// updateRDMA sets DEVINFO_RDMA_DEVICES in the open gates of a claim, except in file.
-func (g *gate) updateRDMA(c *claim, except, rdma string) error {
-	var record *state.Claim
-	g.table.do(func() { record = c.record })
-	for n := range record.Attachments {
-		file := g.File(record, &record.Attachments[n])
-		if file == except {
-			continue
-		}
-		text, err := g.Specs.Read(file)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue // the gate is closed
-		case err != nil:
-			return err
-		}
-		as := g.written[file]
-		if as.text != nil { // another program may have changed the file
-			text = as.text
-		}
-		var old specs.Spec
-		if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
-			continue // the worker of its claim opens it again
-		}
-		as.rdma = rdma
-		if err := g.write(file, &old, as); err != nil {
-			return err
-		}
-	}
-	return nil
+// encode sets the text of a spec with rdma.
+func (w *written) encode() {
+	network.SetRDMA(w.spec, w.rdma)
+	w.text = cdispec.Encode(w.spec)
 }

@@ -21,6 +21,9 @@ func (s *steps) load() error {
 		if record.StatusOwed {
 			s.reports.queue.Add(record.UID)
 		}
+		for n := range record.Attachments {
+			s.gate.recall(record, &record.Attachments[n])
+		}
 	}
 	for _, p := range problems {
 		s.table.problems[p.UID] = p

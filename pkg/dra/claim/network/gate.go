@@ -2,7 +2,6 @@ package network
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -88,13 +87,9 @@ func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*sp
 	return spec, given.Refusals, err
 }
 
-// Covers reports whether the text of a spec gives the same containers as spec at least its variables and device nodes, and
-// with userns no device node that a pod with its own user namespace cannot open.
-func (g *Gate) Covers(text []byte, spec *specs.Spec, userns bool) bool {
-	var old specs.Spec
-	if json.Unmarshal(text, &old) != nil || len(old.Devices) != 1 {
-		return false
-	}
+// Covers reports whether an old spec gives the same containers as spec at least its variables and device nodes, and with
+// userns no device node that a pod with its own user namespace cannot open.
+func (g *Gate) Covers(old, spec *specs.Spec, userns bool) bool {
 	has, wants := old.Devices[0].ContainerEdits, spec.Devices[0].ContainerEdits
 	lacksVariable := func(v string) bool { return !slices.Contains(has.Env, v) }
 	lacksNode := func(d *specs.DeviceNode) bool {
