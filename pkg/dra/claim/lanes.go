@@ -13,29 +13,28 @@ import (
 // several lanes.
 type lane struct {
 	kind kind
-	of   string // names of the networks, or the sandbox; "" for fast steps
+	of   string // names of the networks, or the sandbox
 }
 
 type kind int
 
 const (
-	fast    kind = iota // steps that the runtime or the kubelet waits for, and short steps
-	lateAdd             // ADDs that only containers wait for
+	lateAdd kind = iota // ADDs that only containers wait for
 	del                 // first DEL of an attachment
 	delAgain
 	ofSandbox // all steps that run plugins for a sandbox
 	kinds
 )
 
-var widths = [kinds]int{fast: 1 << 30, lateAdd: 16, del: 32, delAgain: 4, ofSandbox: 1} // maximum number of running steps
+var widths = [kinds]int{lateAdd: 16, del: 32, delAgain: 4, ofSandbox: 1} // maximum number of running steps
 
-// lanesOf returns the lanes of a step. A step for a waiting sandbox is fast, so that no DEL delays it. The CNI specification
-// allows one operation at a time for a container (1.1, section 3), whatever claims its networks are from.
-func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) []lane {
-	k, list := fast, record.Attachments
+// lanesOf returns the lanes of a step. A step that runs no plugin has none, and one for a waiting sandbox only that of the
+// sandbox, so that no DEL of another delays it. The CNI specification allows one operation at a time for a container (1.1,
+// section 3), whatever claims its networks are from.
+func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) (lanes []lane) {
+	k, list := lateAdd, record.Attachments
 	switch {
 	case s.Do == plan.DoAdd:
-		k = lateAdd
 	case s.Do == plan.DoDel && slices.ContainsFunc(s.At, func(n int) bool { return list[n].Tries == 0 }):
 		k = del
 	case s.Do == plan.DoDel:
@@ -43,10 +42,9 @@ func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) []lane {
 	case s.Do == plan.DoDelAgain:
 		k, list = delAgain, record.Undeleted
 	default:
-		return []lane{{}}
+		return nil
 	}
 	var names []string
-	lanes := []lane{{}}
 	for _, n := range s.At {
 		l := lane{ofSandbox, list[n].Sandbox}
 		if s.Do == plan.DoAdd {
@@ -58,7 +56,7 @@ func lanesOf(record *state.Claim, s plan.Step, sb *sandbox) []lane {
 	}
 	if sb == nil || !sb.awaited {
 		slices.Sort(names)
-		lanes[0] = lane{k, strings.Join(slices.Compact(names), ",")}
+		lanes = append(lanes, lane{k, strings.Join(slices.Compact(names), ",")})
 	}
 	return lanes
 }
@@ -76,7 +74,7 @@ func (w *worker) isFull(c *claim, s plan.Step, g plan.Goal, lanes []lane) (lane,
 	}
 	for _, other := range w.table.claims {
 		if other != c && w.comesBefore(other, c, s, g) {
-			return lanes[len(lanes)-1], true // the lane of the sandbox
+			return lanes[0], true // the lane of the sandbox
 		}
 	}
 	return lane{}, false
