@@ -95,6 +95,11 @@ func (c *claim) hasPendingDel(sandbox string) bool {
 	})
 }
 
+// mayHave reports whether an ADD or DEL for a sandbox runs or is pending.
+func (c *claim) mayHave(sandbox string) bool {
+	return c.stepSandbox == sandbox || c.hasPendingDel(sandbox)
+}
+
 // remainder returns a claim with only the undeleted attachments of c, or nil if c has none.
 func (c *claim) remainder() *claim {
 	if len(c.record.Undeleted) == 0 {

@@ -61,7 +61,7 @@ func (e *Engine) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err er
 		e.metrics.waits.Observe(time.Since(began).Seconds())
 		return nil
 	}
-	e.waitDetached(ctx, sb, claims)
+	_ = e.waitDetached(ctx, sb)
 	e.notices.send(sb.Pod, NoticeFailed, err.Error())
 	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 }
@@ -198,13 +198,20 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	return all, nil
 }
 
-// waitDetached waits until a sandbox is detached, or a failed DEL is backing off.
-func (e *Engine) waitDetached(ctx context.Context, sb *sandbox, claims []*claim) {
-	_ = e.table.waitFor(ctx, func() (bool, error) {
-		left := slices.ContainsFunc(claims, func(c *claim) bool {
-			return !c.removed && c.delErrors() == nil && (c.hasPendingDel(sb.ID) || c.runningStep == plan.DoAdd && c.stepSandbox == sb.ID)
-		})
-		return !left, nil
+// waitDetached waits until a sandbox is detached, or each claim that is not has a failed DEL that is backing off. It returns
+// why a claim is not detached.
+func (e *Engine) waitDetached(ctx context.Context, sb *sandbox) error {
+	return e.table.waitFor(ctx, func() (bool, error) {
+		var failed error
+		for _, c := range e.table.claims {
+			if c.mayHave(sb.ID) {
+				if c.delErrors() == nil {
+					return false, nil
+				}
+				failed = c.delErrors()
+			}
+		}
+		return true, failed
 	})
 }
 
@@ -223,47 +230,30 @@ func (e *Engine) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) erro
 
 // endSandbox is [Engine.StopPodSandbox]. event names the call in metrics.
 func (e *Engine) endSandbox(ctx context.Context, event string, sb *sandbox) {
-	began := time.Now()
-	claims := e.markEnded(sb)
-	if len(claims) == 0 {
+	began, used := time.Now(), false
+	e.table.do(func() {
+		for _, c := range e.table.claims {
+			if c.mayHave(sb.ID) {
+				used = true
+				e.table.wakeNow(c)
+			}
+		}
+		if !used {
+			delete(e.table.sandboxes, sb.ID)
+			return
+		}
+		old := e.table.sandboxes[sb.ID]
+		if e.table.addSandbox(sb).ended = true; old != nil {
+			sb.err = old.err
+		}
+	})
+	if !used {
 		return
 	}
 	ctx, end := e.waiting.Begin(ctx)
 	defer end()
-	e.waitDetached(ctx, sb, claims)
-	var err error
-	e.table.do(func() {
-		for _, c := range claims {
-			if !c.removed && c.hasPendingDel(sb.ID) {
-				err = fmt.Errorf("claim %s is not detached yet", c.ref)
-			}
-		}
-	})
+	err := e.waitDetached(ctx, sb)
 	e.metrics.event(event, began, &err)
-}
-
-// markEnded marks a sandbox as ended and returns the claims to wait for. If the sandbox has already failed, the
-// caller need not wait for claims whose ADD is still running, so markEnded omits them.
-func (e *Engine) markEnded(sb *sandbox) (list []*claim) {
-	e.table.mu.Lock()
-	defer e.table.mu.Unlock()
-	old := e.table.sandboxes[sb.ID]
-	for _, c := range e.table.claims {
-		if c.hasPendingDel(sb.ID) || c.stepSandbox == sb.ID {
-			list = append(list, c)
-			e.table.wakeNow(c)
-		}
-	}
-	if list == nil {
-		delete(e.table.sandboxes, sb.ID)
-		return nil
-	}
-	e.table.addSandbox(sb).ended = true
-	if old != nil && old.err != nil {
-		sb.err = old.err
-		list = slices.DeleteFunc(list, func(c *claim) bool { return c.runningStep == plan.DoAdd })
-	}
-	return list
 }
 
 // Synchronize replaces the known sandboxes with those that the runtime lists. A sandbox that is not listed may
