@@ -196,7 +196,7 @@ func (k *Kubelet) checkNode() {
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	defer k.agent.Expect(claims)()
+	k.agent.Expect(claims)
 	return forEach(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
 		devices, err := k.agent.Prepare(ctx, claim)
 		if err != nil {

@@ -13,7 +13,6 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/cniconfig"
-	"devinfo-cni.io/pkg/dra/devices"
 )
 
 // Prepare records a claim and returns its devices. It rejects claims that cannot be attached. It runs no CNI
@@ -21,6 +20,7 @@ import (
 // Prepare first removes its old record.
 func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
+	defer e.table.do(func() { delete(e.table.expected, string(asked.UID)) })
 	if err := e.unprepareReallocated(ctx, asked); err != nil {
 		return nil, err
 	}
@@ -29,15 +29,17 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	if err != nil {
 		return nil, err
 	}
-	// Wait for the claim's worker, because it may be retrying a DEL that was given up.
-	if err := e.table.waitFor(ctx, func() (bool, error) {
-		c := e.table.claims[string(asked.UID)]
-		return c == nil || !c.record.Unprepared() || c.runningStep == plan.None, nil
-	}); err != nil {
+	pods, err := cniconfig.Pods(asked)
+	if err != nil {
 		return nil, err
 	}
-	c, err := e.addClaim(ctx, asked, own)
-	if err != nil {
+	networks, refusal := own.Networks(asked, e.Options.Policy)
+	e.table.observe(pods, e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID })...)
+	var c *claim
+	if err := e.table.waitFor(ctx, func() (done bool, err error) {
+		c, err = e.addClaim(ctx, asked, pods, networks, refusal)
+		return c != nil, err
+	}); err != nil {
 		return nil, err
 	}
 	var record *state.Claim
@@ -68,36 +70,23 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 
 // Expect announces the claims of one call of the kubelet, which are then prepared at the same time. Their networks are
 // attached in this order, which is that of the pod.
-func (e *Engine) Expect(claims []*resourceapi.ResourceClaim) (end func()) {
+func (e *Engine) Expect(claims []*resourceapi.ResourceClaim) {
 	e.table.do(func() {
 		for _, c := range claims {
-			e.table.lastClaim++
-			e.table.expected[string(c.UID)] = e.table.lastClaim
+			e.table.orderOf(string(c.UID))
 		}
 	})
-	return func() {
-		e.table.do(func() {
-			for _, c := range claims {
-				delete(e.table.expected, string(c.UID))
-			}
-		})
-	}
 }
 
 // unprepareReallocated unprepares the claim if its record differs from the allocation. Calls of the kubelet may overtake
 // each other, so it first reads the claim again. If the API server has another allocation, asked is out of date.
 func (e *Engine) unprepareReallocated(ctx context.Context, asked *resourceapi.ResourceClaim) error {
-	var c *claim
-	var forgotten, differs bool
-	look := func() {
-		if c = e.table.claims[string(asked.UID)]; c != nil {
-			forgotten, differs = c.forgotten, !c.record.Unprepared() && !isAllocated(c.record, asked, e.Options.Driver)
-		}
-	}
-	if e.table.do(look); c == nil || !differs {
+	c, record := e.table.find(string(asked.UID))
+	if c == nil || record.Unprepared() || isAllocated(record, asked, e.Options.Driver) {
 		return nil
 	}
-	if !forgotten {
+	var forgotten bool
+	if e.table.do(func() { forgotten = c.forgotten }); !forgotten {
 		now, err := e.Options.Read(ctx, c.ref)
 		if err != nil {
 			return fmt.Errorf("claim %s was prepared with other devices, and the API server cannot confirm the new ones: %w", c.ref, err)
@@ -105,14 +94,7 @@ func (e *Engine) unprepareReallocated(ctx context.Context, asked *resourceapi.Re
 		if now == nil || !equality.Semantic.DeepEqual(now.Status.Allocation, asked.Status.Allocation) {
 			return changedError(c)
 		}
-	}
-	e.table.do(func() {
-		if look(); c != nil && differs && !forgotten {
-			e.table.forget(c)
-		}
-	})
-	if c == nil || !differs {
-		return nil
+		e.table.do(func() { e.table.forget(c) })
 	}
 	return e.unprepare(ctx, c)
 }
@@ -122,17 +104,9 @@ func changedError(c *claim) error {
 	return fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 }
 
-// addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim
-// of the pod may be prepared at the same time.
-func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, own devices.Allocation) (*claim, error) {
-	pods, err := cniconfig.Pods(asked)
-	if err != nil {
-		return nil, err
-	}
-	networks, refusal := own.Networks(asked, e.Options.Policy)
-	e.table.observe(pods, e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID })...)
-	e.table.mu.Lock()
-	defer e.table.mu.Unlock()
+// addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim of the pod
+// may be prepared at the same time. It returns nil while the claim's worker retries a DEL that was given up.
+func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, pods []state.Pod, networks []cniconfig.Network, refusal error) (*claim, error) {
 	if ctx.Err() != nil { // the kubelet may already have unprepared the claim
 		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
 	}
@@ -142,19 +116,14 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 	c := e.table.claims[string(asked.UID)]
 	switch {
 	case c != nil && c.record.Unprepared() && c.runningStep != plan.None:
-		return nil, fmt.Errorf("claim %s: the driver is retrying a DEL that it had given up; the kubelet prepares the claim again later", c.ref)
+		return nil, nil
 	case c == nil || c.record.Unprepared():
 		if refusal != nil {
 			return nil, refusal
 		}
 		left := c
 		c = newClaim(newRecord(asked, pods[0], networks))
-		order, known := e.table.expected[c.uid()]
-		if !known {
-			e.table.lastClaim++
-			order = e.table.lastClaim
-		}
-		c.record.Order = order
+		c.record.Order = e.table.orderOf(c.uid())
 		for _, pod := range pods {
 			if err := e.table.check(c, pod); err != nil {
 				return nil, err

@@ -33,7 +33,7 @@ type table struct {
 	goneNetns map[string]bool          // by path; see observe
 	lastOrder int                      // order of the newest sandbox
 	lastClaim int                      // order of the newest claim; see [state.Claim]
-	expected  map[string]int           // order of claims that the kubelet is about to prepare, by UID
+	expected  map[string]int           // order of claims that are being prepared, by UID
 	connected bool                     // NRI is connected
 	synced    bool                     // the runtime has listed all its sandboxes since it connected
 	changed   chan struct{}            // closed and replaced at each change
@@ -78,6 +78,15 @@ func (t *table) wakePod(pod state.Pod) {
 func (t *table) forget(c *claim) {
 	c.forgotten = true
 	t.wakeNow(c)
+}
+
+// orderOf returns the order of a claim that is being prepared: see [Engine.Expect]. The mutex must be held.
+func (t *table) orderOf(uid string) int {
+	if t.expected[uid] == 0 {
+		t.lastClaim++
+		t.expected[uid] = t.lastClaim
+	}
+	return t.expected[uid]
 }
 
 // notifyWaiters makes all calls of waitFor check their conditions. The mutex must be held.
