@@ -91,7 +91,7 @@ func (s *steps) recordAdd(c *claim, n int, at state.Attachment, failed error, sb
 	var beside bool // the sandbox has not waited
 	s.table.do(func() {
 		beside = at.Late || !sb.awaited
-		if lacks, _ := s.table.lacking(sb); beside && !at.Late && lacks == nil {
+		if lacks, _ := s.table.lacking(sb); !at.Late && lacks == nil {
 			s.metrics.waits.Observe(time.Since(sb.seen).Seconds())
 		}
 	})

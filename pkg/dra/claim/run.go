@@ -66,7 +66,7 @@ func (e *Engine) Configure(_ context.Context, _, runtime, version string) (stub.
 
 // SetConnected records whether NRI is connected. While it is not, the engine misses the end of sandboxes.
 func (e *Engine) SetConnected(on bool) {
-	e.table.do(func() { e.table.connected, e.table.synced = on, e.table.synced && on })
+	e.table.do(func() { e.table.synced = e.table.synced && on })
 	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
 }
 
@@ -75,5 +75,5 @@ func (e *Engine) SetConnected(on bool) {
 func (e *Engine) Connected() bool {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	return e.table.connected && e.table.synced
+	return e.table.synced
 }

@@ -42,23 +42,18 @@ func (e *Engine) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err er
 		return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 	}
 	err = e.table.waitFor(ctx, func() (bool, error) { return e.isAttached(sb, claims) })
-	late := false
 	e.table.do(func() {
 		sb.awaited = false
 		switch {
 		case sb.ended && sb.err != nil: // it has failed since
 			err = sb.err
 		case err != nil && ctx.Err() != nil && !sb.ended:
-			err, late = nil, true
+			err = nil
 		case err != nil && !sb.ended:
 			e.table.failSandbox(sb, err)
 		}
 	})
-	switch {
-	case late: // recordAdd observes it
-		return nil
-	case err == nil:
-		e.metrics.waits.Observe(time.Since(began).Seconds())
+	if err == nil {
 		return nil
 	}
 	_ = e.waitDetached(ctx, sb)

@@ -34,7 +34,6 @@ type table struct {
 	lastOrder int                      // order of the newest sandbox
 	lastClaim int                      // order of the newest claim; see [state.Claim]
 	expected  map[string]int           // order of claims that are being prepared, by UID
-	connected bool                     // NRI is connected
 	synced    bool                     // the runtime has listed all its sandboxes since it connected
 	changed   chan struct{}            // closed and replaced at each change
 	stopping  bool                     // no new ADD may start
