@@ -6,8 +6,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-
-	"devinfo-cni.io/devinfo/pci"
 )
 
 // Override returns driver_override (Linux 3.16): the only driver that the kernel may bind to the function. ""
@@ -34,16 +32,8 @@ func (f *FS) IOMMUGroup(fn Function) (group string, members []Member, err error)
 		return "", nil, d.err
 	}
 	members, err = each(f, path.Join("kernel/iommu_groups", group, "devices"), func(name string) (Member, bool, error) {
-		a, err := pci.Parse(name)
-		if err != nil {
-			return Member{Name: name}, true, nil
-		}
-		fn, ok, err := f.PCI(a)
-		if !ok {
-			return Member{Name: name}, true, err
-		}
-		d := f.in(fn.dir)
-		return Member{name, fn.Driver, strings.HasPrefix(d.text("class"), "0x06")}, true, d.err
+		d := f.device("pci", name)
+		return Member{name, d.link("driver"), strings.HasPrefix(d.text("class"), "0x06")}, true, d.err
 	})
 	return group, members, err
 }

@@ -68,13 +68,9 @@ func (f *FS) VFs(fn Function) (number, most int, ok bool, err error) {
 // milliseconds with 1024 VFs.
 func (f *FS) VFIndex(pf, vf pci.Address) (n int, ok bool, err error) {
 	d := f.device("pci", pf.String())
-	offset, ok := d.number("sriov_offset")
+	offset, _ := d.number("sriov_offset")
 	stride, _ := d.number("sriov_stride")
-	distance := vf.RoutingID() - pf.RoutingID() - offset
-	if stride = max(stride, 1); !ok || distance < 0 || distance%stride != 0 {
-		return 0, false, d.err
-	}
-	n = distance / stride
+	n = (vf.RoutingID() - pf.RoutingID() - offset) / max(stride, 1)
 	if d.link(fmt.Sprintf("virtfn%d", n)) != vf.String() {
 		return 0, false, d.err
 	}
