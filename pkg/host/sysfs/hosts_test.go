@@ -100,9 +100,15 @@ func (t *teller) function(name string) {
 	_, _, e13 := t.Inode("pci", name)
 	_, e14 := t.HasDriver(fn.Driver)
 	sfs, e15 := t.HasSFs(fn)
-	t.failed(e1, e2, e3, e4, e5, e6, e7, e10, e11, e12, e13, e14, e15)
+	has, e16 := t.HasPorts("pci", name)
+	count, all, e17 := t.RDMAPorts(fn)
+	rdmaPorts := ""
+	if count > 0 {
+		rdmaPorts = fmt.Sprint(count, all)
+	}
+	t.failed(e1, e2, e3, e4, e5, e6, e7, e10, e11, e12, e13, e14, e15, e16, e17)
 	t.line("function", fn.Address, "driver", fn.Driver, "pf", fn.PF, "vf", number, "vfs", vfs, "most", most, "sfs", sfs, "vendor", vendor, "device", device, "numa", numa,
-		"rdma", rdma, "below", below.Devices, "nodes", nodes, "numbers", t.numbers("pci", name), "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "ports", ports, "vdpa", t.carried(fn),
+		"rdma", rdma, "below", below.Devices, "rdma-ports", rdmaPorts, "nodes", nodes, "numbers", t.numbers("pci", name), "layer", below.LinkLayer, "netdev", below.Netdev, "vfio", []any{onVFIO, vfio}, "has-ports", has, "ports", ports, "vdpa", t.carried(fn),
 		"group", group, "members", members, "override", override, "line", t.ids(name))
 }
 

@@ -243,6 +243,11 @@ func TestPathLeadsToInnermostDevice(t *testing.T) {
 			}
 		}
 	})
+	capturetest.EachFailure(parse(t, host).Sys(), func(sys fs.FS, failed *string) {
+		if _, _, err := sysfs.New(sys).DeviceAt("/sys/40/0"); (err != nil) != (*failed != "") {
+			t.Errorf("%q fails, and the error is %v", *failed, err)
+		}
+	})
 }
 
 // An interface in another network namespace may have the same name.
