@@ -155,8 +155,11 @@ func (m *Memory) Take(answer Answer, now time.Time) (given map[string]string, kn
 		if !before {
 			since = now
 		}
+		if now.Sub(since) >= apart {
+			return false
+		}
 		missed[device] = since
-		return now.Sub(since) < apart
+		return true
 	}
 	if known = m.given != nil || answer.Pods > 0 || !isRecent(""); known {
 		for device, why := range m.given {
