@@ -35,6 +35,8 @@ func TestFullDiskLeavesTheOldPlugin(t *testing.T) {
 		}
 		must(t, syscall.Mount("", p.Dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
 		keep(t, p, install.Replaced)
+		must(t, syscall.Mount("", p.Dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_NOEXEC, "size=64m"))
+		keep(t, p, install.AlreadyThere) // it does not run the unchanged plugin, which it knows
 	})
 }
 
@@ -142,6 +144,7 @@ func TestErrorForDirectoryOfAnotherUserNamesTheRemedy(t *testing.T) {
 	for _, dir := range []string{p.Dir, filepath.Dir(s.To)} {
 		must(t, os.Chown(dir, 1000, 1000))
 	}
+	own := keeper(t, p.From)
 	done := make(chan struct{})
 	go func() { // on a thread without the capability, which ends with it
 		defer close(done)
@@ -161,6 +164,12 @@ func TestErrorForDirectoryOfAnotherUserNamesTheRemedy(t *testing.T) {
 		if errors.Is(err, os.ErrPermission) {
 			t.Error("the error matches os.ErrPermission, so callers would add another hint")
 		}
+		_, err = own.Keep(context.Background())
+		difftest.Is(t, err, os.ErrPermission) // whose remedy is another
 	}()
 	<-done
+	must(t, os.Mkdir(filepath.Join(p.Dir, ".devinfo.lock"), 0o755))
+	_, err := p.Keep(t.Context())
+	difftest.Is(t, err, syscall.EISDIR)
+	difftest.Lacks(t, err.Error(), "belongs to")
 }

@@ -8,8 +8,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/test/difftest"
@@ -46,12 +49,26 @@ func keeper(t *testing.T, from string) *install.PluginFile {
 // keep expects that Keep succeeds with the given state.
 func keep(t *testing.T, p *install.PluginFile, state string) *install.Installation {
 	t.Helper()
+	writes := watched(t, p.Dir)
 	done, err := p.Keep(context.Background())
+	difftest.Same(t, state+": Keep writes to the directory", writes(), state != install.AlreadyThere)
 	if err != nil || done.State != state || done.Warning != nil {
 		t.Fatalf("got %+v, %v; want %q", done, err, state)
 	}
 	holds(t, p.Dir, p.From)
 	return done
+}
+
+// watched returns whether files in a directory have been created, renamed or removed since.
+func watched(t *testing.T, dir string) (changed func() bool) {
+	t.Helper()
+	long := time.Unix(1, 0)
+	must(t, os.Chtimes(dir, long, long))
+	return func() bool {
+		stat, err := os.Stat(dir)
+		must(t, err)
+		return !stat.ModTime().Equal(long)
+	}
 }
 
 // refuse expects that Keep returns an error with the given text and changes no file.
@@ -73,7 +90,7 @@ func holds(t *testing.T, dir, from string) {
 	t.Helper()
 	to := filepath.Join(dir, install.Name)
 	stat, err := os.Lstat(to)
-	if err != nil || stat.Mode() != 0o755 {
+	if err != nil || stat.Mode() != 0o755 || int(stat.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		t.Fatalf("%v, %v", stat, err)
 	}
 	if read(t, to) != read(t, from) {
@@ -128,6 +145,12 @@ func TestPluginIsInstalledAndRestored(t *testing.T) {
 		"cut":      func() error { return os.Truncate(to, 1<<20) },
 		"emptied":  func() error { return os.Truncate(to, 0) },
 		"writable": func() error { return os.Chmod(to, 0o777) },
+		"another's": func() error {
+			if os.Geteuid() != 0 {
+				return nil // nobody else's file can be made
+			}
+			return os.Chown(to, 1000, 1000)
+		},
 		"not run":  func() error { return os.Chmod(to, 0o644) },
 		"a script": func() error { return os.WriteFile(to, []byte("#!/bin/sh\n"), 0o755) },
 		"a link":   func() error { return errors.Join(os.Remove(to), os.Symlink("/nowhere", to)) },
@@ -168,16 +191,20 @@ func TestUnreadableEntriesPreventInstallation(t *testing.T) {
 func TestBuildWithoutVersionFlagIsReplaced(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	old, module := filepath.Join(p.Dir, install.Name), t.TempDir()
-	write(t, filepath.Join(module, "main.go"), "package main\n\nfunc main() {}\n", 0o644)
+	write(t, filepath.Join(module, "main.go"), "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(`{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.0.0\"]}`) }\n", 0o644)
 	write(t, filepath.Join(module, "go.mod"), "module devinfo-cni.io/cmd/devinfo\n\ngo 1.24\n", 0o644)
 	cmd := exec.Command("go", "build", "-o", old, ".")
 	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod -trimpath")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if done := keep(t, p, install.Replaced); done.Old.Version != "" || done.Old.Problem == "" {
+	former := filepath.Join(module, "former")
+	write(t, former, read(t, old), 0o755)
+	if done := keep(t, p, install.Replaced); done.Old.Version != "" || done.Old.Problem != "" {
 		t.Errorf("%+v", done.Old)
 	}
+	p.From = former
+	refuse(t, p, "former is not a devinfo plugin with --version: use the agent and the plugin of one build")
 }
 
 func TestForeignFileIsLeftAlone(t *testing.T) {
@@ -205,6 +232,23 @@ func TestForeignPluginIsNotInstalled(t *testing.T) {
 	}
 	p.From += "-gone"
 	refuse(t, p, "no such file")
+	p.From = "/proc/self/mem" // a file whose first byte cannot be read
+	refuse(t, p, "input/output error")
+
+	p = keeper(t, filepath.Join(t.TempDir(), "changes"))
+	write(t, p.From, read(t, built(t, "v1.2.0")), 0o755)
+	p.Newer = func(int) ([]string, error) { write(t, p.From, read(t, built(t, "v1.3.0")), 0o755); return nil, nil }
+	_, err := p.Keep(t.Context())
+	expect(t, err, "devinfo: the source file changed while it was being copied")
+	difftest.Holds(t, p.Dir, ".devinfo.sha256")
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = p.Keep(ended)
+	expect(t, err, "does not run here: VERSION: context canceled")
+	keep(t, p, install.Installed)
+	p.Dir += "/none"
+	_, err = p.Keep(t.Context())
+	expect(t, err, "--cni-bin-dir: stat "+p.Dir)
 }
 
 func TestRemoveRemovesDevinfoAndItsLeftovers(t *testing.T) {
@@ -302,6 +346,14 @@ func TestRemovePlacedRemovesOnlyThePluginOfTheDriver(t *testing.T) {
 			t.Errorf("%s, again: %v, %v", name, removed, err)
 		}
 	}
+	p := keeper(t, high)
+	p.ForDriver = true
+	_, err := p.Place(t.Context())
+	to := filepath.Join(p.Dir, install.Name)
+	must(t, err, os.Remove(to), os.Symlink(install.Name, to)) // cannot be read
+	_, err = p.RemovePlaced()
+	difftest.Is(t, err, syscall.ELOOP)
+	difftest.Holds(t, p.Dir, ".devinfo.cni-dra-driver.sha256", install.Name) // for another attempt
 }
 
 // The settings show the rest, by the same function.
@@ -323,7 +375,9 @@ func TestProgramIsRestored(t *testing.T) {
 			former = stat
 		}
 	}
-	_, err := install.Program(from, other)
+	_, err := install.Program(from, from)
+	must(t, err)
+	_, err = install.Program(from, other)
 	expect(t, err, "is a different program: move it away")
 	must(t, install.RemoveProgram(other), install.RemoveProgram(to), install.RemoveProgram(to))
 	difftest.Holds(t, dir, "from", "other")
@@ -344,10 +398,22 @@ func arranger(t *testing.T) *install.Settings {
 // exist.
 func arrange(t *testing.T, s *install.Settings, from, state, holds string) {
 	t.Helper()
+	writes := func() bool { return true }
+	if state == install.AlreadyThere {
+		writes = watched(t, filepath.Dir(s.To))
+	}
 	done, err := s.Keep()
+	difftest.Same(t, state+": Keep writes to the directory", writes(), state != install.AlreadyThere)
 	if from != "" {
 		from = filepath.Join(s.Dir, from)
 	}
+	wanted, wantedErr := s.Wanted()
+	want := config.DefaultNode()
+	if holds != "" {
+		want, err = config.ParseNode([]byte(holds), "")
+	}
+	must(t, wantedErr, err)
+	difftest.Same(t, "the settings that Keep would install", wanted, want)
 	if err != nil || done.Warning != nil || done.From != from || done.State != state {
 		t.Fatalf("got %+v, %v", done, err)
 	}
@@ -393,7 +459,8 @@ func TestSettingsOfTheNodePrecedeTheDefault(t *testing.T) {
 func TestFilesOfOtherNodesAreIgnored(t *testing.T) {
 	s := arranger(t)
 	for _, test := range []struct{ adds, only string }{
-		{"..data", ""}, {"defaults.json", "defaults.json"}, {"n2.json", "defaults.json, n2.json"}, {"default.json", ""},
+		{"..data", ""}, {"defaults.json", "defaults.json"}, {"n2.json", "defaults.json, n2.json"}, {"a", "a, defaults.json, n2.json"},
+		{"b", "a, b, defaults.json and 1 more"}, {"default.json", ""},
 	} {
 		write(t, filepath.Join(s.Dir, test.adds), quiet, 0o644)
 		done, err := s.Keep()
