@@ -36,8 +36,9 @@ GO_BUILD := go build -ldflags '-s -w -X devinfo-cni.io/pkg/core/build.version=$(
 # lint runs vet, so the tests need not: vet takes as long as compiling.
 # Tests often wait for processes, so one package more than processors runs at a time.
 GO_TEST := go test -count=1 -timeout 60m -vet=off -json -p $(shell expr $$(nproc) + 1)
-# Prints the packages, the output of failed tests, and the skipped tests with their reasons.
-REPORT := go tool -modfile=$(CURDIR)/test/lint/go.mod gotestsum --raw-command --format standard-quiet -- cat
+# Prints the packages, the output of failed tests, and the skipped tests with their reasons. It fails if no test ran.
+REPORT := go tool -modfile=$(CURDIR)/test/lint/go.mod gotestsum --raw-command --format standard-quiet \
+	--post-run-command 'sh -c "[ $$TESTS_TOTAL -gt $$TESTS_SKIPPED ] || { echo no test ran; exit 1; }"' -- cat
 
 include deploy/pack/release.mk test/test.mk test/apiserver/apiserver.mk test/vm/vm.mk
 
