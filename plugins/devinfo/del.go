@@ -7,7 +7,6 @@ import (
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
-	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -38,10 +37,6 @@ func (c *Call) del() error {
 	if e.Lost() {
 		e = cmp.Or(e, &journal.Entry{Key: c.Key})
 		c.reconstruct(e)
-	}
-	if e.Inode != 0 && c.Args.Netns == e.Netns && link.NetnsInode(e.Netns) != e.Inode {
-		c.Log.Warn("treating the network namespace as gone: the process that the path names is another one than at ADD", "netns", e.Netns)
-		c.Args.Netns = ""
 	}
 	r := c.cleaner().Removal(e)
 	r.Netns = c.Args.Netns // the runtime's path is current; it is empty if the namespace is gone

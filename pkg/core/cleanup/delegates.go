@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
+	"devinfo-cni.io/pkg/host/link"
 )
 
 const delegateLimit = 4 * time.Minute // time for one delegate; kubelets and runtimes give up sooner
@@ -55,8 +56,9 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 }
 
 // DelDelegates runs the DEL of all delegates, even if some fail. They must not take a device away from another pod
-// that has got the device since ADD. If another pod has it, the delegates get no network namespace. If the record of ADD is
-// lost, a delegate does not run at all whose configuration names another pod's device.
+// that has got the device since ADD. If another pod has it, or if the path of the network namespace names another process
+// now, the delegates get no network namespace. If the record of ADD is lost, a delegate does not run at all whose
+// configuration names another pod's device.
 //
 // Without any entry the delegates have probably not run, because ADD failed before, and some, such as host-device, fail
 // then. So only a delegate that asks to try again keeps the pod from ending.
@@ -67,6 +69,10 @@ func (r *Removal) DelDelegates() error {
 	}
 	if len(delegates) == 0 {
 		return nil
+	}
+	if e := r.Entry; e.Inode != 0 && r.Netns == e.Netns && link.NetnsInode(e.Netns) != e.Inode {
+		r.cleaner.Log.Warn("treating the network namespace as gone: the process that the path names is another one than at ADD", "netns", e.Netns)
+		r.Netns = ""
 	}
 	netns, held := r.Netns, new(journal.HeldError)
 	// If Holder.Netns is set, the holder is a lock of sriov-cni, which may be this attachment's own by another path.
