@@ -22,29 +22,28 @@ func (c *Call) add() error {
 	if err == nil {
 		return nil
 	}
-	errs := append([]error{err}, done.run()...)
-	c.recordRefusal(err)
-	return failure.Join(errs...)
+	undone := done.run()
+	return failure.Join(slices.Insert(undone, 0, c.refused(err))...)
 }
 
 // undo is what an ADD has done, as a stack of inverses, for the case that a later step fails.
 type undo struct {
 	inverses []func() error
-	record   func() error   // restores the journal and what its former entry names, unless DEL, GC or the next ADD need the new one; nil = nothing to do
+	recorded int            // number of inverses up to that of the entry, which stays for DEL, GC or the next ADD if a later one fails
 	entry    *journal.Entry // the attachment's entry in the journal, locked; nil = none
 }
 
 func (u *undo) push(inverse func() error) { u.inverses = append(u.inverses, inverse) }
 
-// run takes everything back, last first. A failure does not stop the rest, except record.
+// run takes everything back, last first. A failure does not stop the rest, up to the entry.
 func (u *undo) run() (errs []error) {
-	for _, inverse := range slices.Backward(u.inverses) {
+	for n, inverse := range slices.Backward(u.inverses) {
+		if n < u.recorded && len(errs) > 0 {
+			break
+		}
 		if err := inverse(); err != nil {
 			errs = append(errs, err)
 		}
-	}
-	if len(errs) == 0 && u.record != nil {
-		errs = append(errs, u.record())
 	}
 	return errs
 }

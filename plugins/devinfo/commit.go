@@ -3,7 +3,6 @@ package devinfo
 import (
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"devinfo-cni.io/devinfo"
@@ -21,7 +20,7 @@ func (r request) commit(p plan, done *undo) error {
 		}
 		return r.c.cleaner().Removal(r.last).Run()
 	}
-	if err := r.c.record(e, r.last, done); err != nil {
+	if err := r.record(e, done); err != nil {
 		return err
 	}
 	if err := r.writeInfo(p.info, done); err != nil || p.spec == nil {
@@ -64,75 +63,69 @@ const (
 // record writes the entry to the journal and takes its leases. It replaces the last entry, that of a former ADD or what
 // this ADD recorded before. In that case it first checks that no lease will be refused, and then removes the files that
 // only the replaced entry has. While sriov-cni has a lock of a device, it tries again.
-func (c *Call) record(e, last *journal.Entry, done *undo) (err error) {
+//
+// If this ADD fails later, the former attachment comes back. It has ended if the entry has delegates, whose DEL may end its
+// network.
+func (r request) record(e *journal.Entry, done *undo) (err error) {
+	last := r.last
 	again := last != nil && len(last.Delegates) > 0
-	if last != nil && !again {
-		done.record = savedFiles(last)
+	returns := last != nil && !again && len(e.Delegates) == 0
+	if returns {
+		done.push(saved(store.Open(last.Dir), last.File))
+		done.push(saved(store.Open(last.CDI.Dir), last.CDI.File))
 	}
 	for range sriovTries {
-		if err = c.removeReplaced(last, e); err == nil {
-			err = c.Journal.Put(e, last)
+		if err = r.removeReplaced(e); err == nil {
+			err = r.c.Journal.Put(e, last)
 		}
 		if held, ok := errors.AsType[*journal.HeldError](err); !ok || held.Holder.Entry != nil || held.Holder.Claim != nil {
 			break
 		}
 		time.Sleep(sriovPause)
 	}
-	switch {
-	case err != nil && failure.Code(err) == failure.IO:
-		return failure.New(failure.IO, err, "check the journal's directory "+c.Node.StateDir+" (node setting stateDir)")
-	case err != nil:
-		return c.heldError(err)
+	if err != nil && failure.Code(err) == failure.IO {
+		return failure.New(failure.IO, err, "check the journal's directory "+r.c.Node.StateDir+" (node setting stateDir)")
+	} else if err != nil {
+		return err
 	}
 	if done.entry = e; again {
 		return nil
 	}
-	restore := done.record
-	done.record = func() error {
-		if last == nil {
-			return c.Journal.Forget(done.entry)
+	done.push(func() error {
+		if !returns {
+			return r.c.Journal.Forget(done.entry)
 		}
 		done.entry = last
-		if err := c.Journal.Put(last, e); err != nil {
-			return err
-		}
-		return restore()
-	}
+		return r.c.Journal.Put(last, e)
+	})
+	done.recorded = len(done.inverses)
 	return nil
 }
 
-// removeReplaced removes the files of the last entry, if there is one, that the new entry does not have.
-func (c *Call) removeReplaced(last, e *journal.Entry) error {
-	if last == nil {
+// removeReplaced removes the files of the last entry, if there is one, that the new entry does not have. Delegates must not
+// find a CDI spec of a former attachment.
+func (r request) removeReplaced(e *journal.Entry) (err error) {
+	if r.last == nil {
 		return nil
 	}
-	if err := c.Journal.Free(e); err != nil {
+	if err := r.c.Journal.Free(e); err != nil {
 		return err
 	}
-	var err error
-	r := c.cleaner().Removal(last)
-	if last.CDI != e.CDI {
-		err = r.RemoveSpec()
+	replaced := r.c.cleaner().Removal(r.last)
+	if r.last.CDI != e.CDI || !e.Complete {
+		err = replaced.RemoveSpec()
 	}
-	if last.Path() != e.Path() {
-		err = failure.Join(err, r.RemoveFile())
+	if r.last.Path() != e.Path() {
+		err = failure.Join(err, replaced.RemoveFile())
 	}
 	return err
 }
 
-// savedFiles reads the files of the entry, and returns a function that writes the same content again.
-func savedFiles(e *journal.Entry) (restore func() error) {
-	var restores []func() error
-	for _, path := range []string{e.Path(), filepath.Join(e.CDI.Dir, e.CDI.File)} {
-		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
-		if text, err := dir.Read(name); err == nil || errors.Is(err, fs.ErrNotExist) {
-			restores = append(restores, func() error { return setContent(dir, name, text) })
-		}
+// saved returns a function that gives a file the content that it has now.
+func saved(dir *store.Dir, name string) (restore func() error) {
+	text, err := dir.Read(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return func() error { return nil } // of another attachment, or not a file: nothing here changes it
 	}
-	return func() (err error) {
-		for _, restore := range restores {
-			err = failure.Join(err, restore())
-		}
-		return err
-	}
+	return func() error { return setContent(dir, name, text) }
 }

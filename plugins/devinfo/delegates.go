@@ -6,7 +6,6 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/failure"
-	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
 )
 
@@ -18,21 +17,16 @@ func (r request) runDelegates(done *undo) (request, error) {
 	if err != nil {
 		return r, err
 	}
-	e := r.newEntry(known)
+	p := plan{info: known, entry: r.newEntry(known)}
+	e := p.entry
 	e.Delegates, e.CapabilityArgs, e.PrevResult = r.c.Config.DelegateConfigs(), r.c.capabilityArgs(), r.c.Config.PrevResult
 	if e.Leases, err = r.c.cleaner().AskedLeases(e); err != nil {
 		return r, err
 	}
-	if err := r.endFormer(e, r.last); err != nil {
-		return r, err
-	}
-	if err := r.c.record(e, nil, done); err != nil {
+	if err := r.commit(p, done); err != nil {
 		return r, err
 	}
 	r.last = e
-	if err := r.writeInfo(known, done); err != nil {
-		return r, err
-	}
 	if r.result, r.output, err = r.addDelegates(done); err != nil {
 		return r, err
 	}
@@ -55,23 +49,6 @@ func (r request) knownInfo() (*devinfo.Info, error) {
 		return nil, nil
 	}
 	return info, nil
-}
-
-// endFormer ends a former, live attachment without delegates, unless the entry e that follows it would be refused: if this
-// ADD fails, the delegates' DEL may end its network. The device-info file stays for e.
-func (r request) endFormer(e, former *journal.Entry) error {
-	if former == nil {
-		return nil
-	}
-	if err := r.c.Journal.Free(e); err != nil {
-		return r.c.heldError(err)
-	}
-	ended := r.c.cleaner().Removal(former)
-	if former.Path() == e.Path() {
-		ended.File = ""
-	}
-	defer former.Unlock()
-	return ended.Run()
 }
 
 // addDelegates runs ADD of the delegates, whose inverse is the DEL of those that it has started. They may write the

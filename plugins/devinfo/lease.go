@@ -37,7 +37,7 @@ func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, grant
 	}
 	e := r.c.blankEntry()
 	e.Leases = list
-	return nil, r.c.heldError(r.c.Journal.Free(e))
+	return nil, r.c.Journal.Free(e)
 }
 
 // bare reports whether a deviceID names a device that a program uses by its device node only: a function on vfio-pci or
@@ -57,8 +57,10 @@ func (r request) bare(info *devinfo.Info) (bool, error) {
 	return sysfs.OnVFIO(fn.Driver) || sysfs.OnUIO(fn.Driver), err
 }
 
-// heldError adds the pod that asked for the device, and the remedy, to the error of a refused lease.
-func (c *Call) heldError(err error) error {
+// refused adds the pod that asked for the device, and the remedy, to the error of an ADD that failed because another holder
+// has the device. It then leaves an entry that tells DEL not to run the delegates, which were not started or have had their
+// DEL. An entry that is there stays.
+func (c *Call) refused(err error) error {
 	held, ok := errors.AsType[*journal.HeldError](err)
 	if !ok || held.Kind != journal.OfDevice {
 		return err
@@ -72,21 +74,11 @@ func (c *Call) heldError(err error) error {
 	case held.Holder.Entry.Time.IsZero(): // unreadable: gc keeps it
 		remedy = "the kubelet retries until that pod is deleted; if the pod no longer exists, remove its unreadable record " + held.Holder.Entry.Key.Path(c.Node.StateDir)
 	}
-	asker := journal.Holder{Entry: c.blankEntry()}.Name()
-	return failure.New(failure.Held, fmt.Errorf("%w: %s cannot have it too", err, asker), remedy)
-}
-
-// recordRefusal leaves an entry of an ADD that failed because another holder has the device. It tells DEL not to run the
-// delegates, which were not started or have had their DEL. An entry that is there stays.
-func (c *Call) recordRefusal(failed error) {
-	held, ok := errors.AsType[*journal.HeldError](failed)
-	if !ok || held.Kind != journal.OfDevice {
-		return
-	}
 	e := c.blankEntry()
 	e.Refused = held.ID
 	if err := c.Journal.Put(e, nil); err != nil && !errors.As(err, new(*journal.ConcurrentChangeError)) {
 		c.Log.Warn("cannot record that ADD was refused, so DEL may run delegates", "error", err)
 	}
 	e.Unlock()
+	return failure.New(failure.Held, fmt.Errorf("%w: %s cannot have it too", err, journal.Holder{Entry: e}.Name()), remedy)
 }
