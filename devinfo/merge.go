@@ -19,8 +19,8 @@ import "cmp"
 //   - a value of the wrong JSON type: existing alone, unless another layer has a valid one.
 //   - an unknown key that equals a known one except for letter case: dropped.
 //
-// The devinfo plugin takes the layers from the file, from package discovery and from its request, see describe
-// in plugins/devinfo/decide.go.
+// The devinfo plugin takes the layers from the file, from package discovery and from its request, see find in
+// plugins/devinfo/decide.go.
 func Merge(existing, found, declared *Info) *Info {
 	if existing == nil && found == nil && declared == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // add finds the device, writes the device-info file and, if configured, the CDI spec, and prints the CNI
-// result. The doc comment of describe lists where the facts of the file come from.
+// result. The doc comment of find lists where the facts of the file come from.
 //
 // add checks as much as it can before it changes anything. Only the cleanup after a former ADD of the attachment
 // may come earlier. If a later step fails, add undoes all its changes.
@@ -65,7 +65,7 @@ func (c *Call) attach(done *undo) error {
 	if err := r.commit(p, done); err != nil {
 		return err
 	}
-	if err := c.signals.interrupted(); err != nil {
+	if err := c.interrupted(); err != nil {
 		return err
 	}
 	return r.print(p)

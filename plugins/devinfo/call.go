@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/utils"
@@ -33,7 +34,6 @@ type Host struct {
 	Specs      *store.Dir       // the CDI specs
 	Nodes      grant.Nodes      // the device nodes
 	Within     string           // value of [cleanup.WithinEnv]: the attachment that this process runs in as a delegate
-	signals    *signals
 	Stdout     io.Writer
 	Log        *slog.Logger
 }
@@ -42,7 +42,7 @@ type Host struct {
 func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) Host {
 	return Host{
 		Node: node, Finder: finder, Journal: journal.Open(node.StateDir, bootID),
-		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout, Log: log, signals: new(signals),
+		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout, Log: log,
 	}
 }
 
@@ -62,7 +62,8 @@ type Call struct {
 	Config     *config.Config
 	Attachment *attachment.Attachment
 	Key        journal.Key
-	argsError  error // why CNI_ARGS cannot be parsed; nil = they can
+	argsError  error          // why CNI_ARGS cannot be parsed; nil = they can
+	received   chan os.Signal // SIGTERM and SIGINT; nil = they end the process
 }
 
 // newCall returns the call with these arguments. The error may be one of any verb, for which the configuration is unusable.
@@ -124,7 +125,7 @@ func about(h Host, args *Args, cfg *config.Config) *Call {
 // cleaner returns what ends attachments.
 func (c *Call) cleaner() *cleanup.Cleaner {
 	return &cleanup.Cleaner{
-		Node: c.Node, Journal: c.Journal, Finder: c.Finder, Log: c.Log, CNIPath: c.Args.Path, Listen: c.signals.listen,
+		Node: c.Node, Journal: c.Journal, Finder: c.Finder, Log: c.Log, CNIPath: c.Args.Path, Listen: c.listen,
 	}
 }
 
@@ -184,13 +185,14 @@ func (c *Call) infoFileName() (string, error) {
 	if err == nil {
 		return name, nil
 	}
+	key, remedy := "runtimeConfig.CNIDeviceInfoFile", "use "+c.Node.DeviceInfoDir+"/NAME with a short NAME that begins with a letter, or change deviceInfoDir in the node settings"
 	if c.Attachment.Path != c.Config.InfoFile {
-		return "", failure.New(failure.Config, fmt.Errorf("deviceInfoFile \"auto\": %w", err), fmt.Sprintf("it is made of the network's name (%d bytes), "+
-			"the container ID (%d) and the interface name (%d): use a shorter network name, or a plainer interface name", len(c.Attachment.Network), len(c.Attachment.ContainerID), len(c.Attachment.IfName)))
+		key, remedy = `deviceInfoFile "auto"`, fmt.Sprintf("it is made of the network's name (%d bytes), the container ID (%d) and the interface name (%d): "+
+			"use a shorter network name, or a plainer interface name", len(c.Key.Network), len(c.Key.ContainerID), len(c.Key.IfName))
 	}
-	err = fmt.Errorf("runtimeConfig.CNIDeviceInfoFile: %w", err)
+	err = fmt.Errorf("%s: %w", key, err)
 	if errors.As(err, new(*store.NameError)) {
-		err = failure.New(failure.Config, err, "use "+c.Node.DeviceInfoDir+"/NAME with a short NAME that begins with a letter, or change deviceInfoDir in the node settings")
+		err = failure.New(failure.Config, err, remedy)
 	}
 	return "", err
 }

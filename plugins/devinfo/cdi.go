@@ -17,18 +17,19 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 )
 
-// wantedSpec returns the configuration and the place of the CDI spec, or nil and nothing if there is none. With an error it
-// returns the place that an older build used, or nothing.
-func (c *Call) wantedSpec() (*config.CDI, journal.CDI, error) {
-	want, err := c.Attachment.CDI(c.Config)
-	if want == nil {
-		return nil, journal.CDI{}, err
+// specOf returns the place of the CDI spec, or nothing for nil.
+func (c *Call) specOf(cdi *config.CDI) journal.CDI {
+	if cdi == nil {
+		return journal.CDI{}
 	}
-	return want, journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(want.Kind, want.Name), Device: cdispec.Qualified(want.Kind, want.Name)}, err
+	return journal.CDI{Dir: c.Node.CDIDir, File: cdispec.FileName(cdi.Kind, cdi.Name), Device: cdispec.Qualified(cdi.Kind, cdi.Name)}
 }
 
-// refuseOwned returns an error if the CDI spec belongs to another attachment or program.
+// refuseOwned returns an error if the CDI spec, if there is one, belongs to another attachment or program.
 func (c *Call) refuseOwned(spec journal.CDI) error {
+	if spec.File == "" {
+		return nil
+	}
 	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
 	foreign, err := c.cleaner().Foreign(c.Key, journal.OfSpec, spec.File)
 	if foreign != "" {
@@ -65,7 +66,7 @@ func (r request) grantFor(device *discovery.Device, info *devinfo.Info) (grant.G
 
 func (r request) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
 	if info == nil {
-		r.c.Log.Warn("not writing a CDI spec, because no device was found", "cdi", r.spec.Device)
+		r.c.Log.Warn("not writing a CDI spec, because no device was found", "cdi", cdispec.Qualified(r.cdi.Kind, r.cdi.Name))
 		return nil, nil
 	}
 	for _, refusal := range granted.Refusals {

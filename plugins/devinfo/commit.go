@@ -33,7 +33,7 @@ func (r request) commit(p plan, done *undo) error {
 // writeInfo writes info to the device-info file. If info is nil it restores the content from before devinfo wrote.
 func (r request) writeInfo(info *devinfo.Info, done *undo) error {
 	f := r.file
-	if f.name == "" || info == nil && f.own == nil || info != nil && sameInfo(f.text, info) {
+	if f.name == "" || info == nil && f.own == nil || sameInfo(f.text, info) {
 		return nil
 	}
 	if info == nil {
@@ -68,8 +68,7 @@ const (
 // network.
 func (r request) record(e *journal.Entry, done *undo) (err error) {
 	last := r.last
-	again := last != nil && len(last.Delegates) > 0
-	returns := last != nil && !again && len(e.Delegates) == 0
+	returns := last != nil && len(e.Delegates) == 0
 	if returns {
 		done.push(saved(store.Open(last.Dir), last.File))
 		done.push(saved(store.Open(last.CDI.Dir), last.CDI.File))
@@ -88,7 +87,7 @@ func (r request) record(e *journal.Entry, done *undo) (err error) {
 	} else if err != nil {
 		return err
 	}
-	if done.entry = e; again {
+	if done.entry = e; done.recorded > 0 { // the inverse of what this ADD has recorded before is the same
 		return nil
 	}
 	done.push(func() error {

@@ -1,6 +1,7 @@
 package devinfo
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -26,11 +27,11 @@ type plan struct {
 
 // decide finds the device and decides what becomes of it. It changes nothing.
 func (r request) decide() (p plan, err error) {
-	device, err := r.c.Finder.Find(r.c.target(r.declared, r.file.external, r.result))
+	device, merged, err := r.find(r.c.Attachment.Netns)
 	if err != nil {
 		return p, err
 	}
-	info, reason, err := r.describe(device)
+	info, reason, err := r.describe(device, merged)
 	if err != nil {
 		return p, err
 	}
@@ -71,7 +72,7 @@ func (r request) newEntry(info *devinfo.Info) *journal.Entry {
 	e.Requested = journal.Requested{
 		DeviceIDs: t.DeviceIDs, PCIID: t.PCIID, SocketPath: t.SocketPath, FollowLower: t.FollowLower, SubfunctionParent: t.SubfunctionParent,
 	}
-	e.File, e.Dir, e.CDI = r.file.name, r.c.Node.DeviceInfoDir, r.spec
+	e.File, e.Dir, e.CDI = r.file.name, r.c.Node.DeviceInfoDir, r.c.specOf(r.cdi)
 	if r.declared != nil {
 		e.Requested.Declared = r.declared.Encode()
 	}
@@ -82,7 +83,7 @@ func (r request) newEntry(info *devinfo.Info) *journal.Entry {
 		}
 	}
 	if last := r.last; last != nil && len(last.Delegates) > 0 {
-		e.Delegates, e.CapabilityArgs, e.PrevResult, e.Result = last.Delegates, last.CapabilityArgs, last.PrevResult, r.output
+		e.Delegates, e.CapabilityArgs, e.PrevResult, e.Result = last.Delegates, last.CapabilityArgs, last.PrevResult, r.result.JSON()
 		e.Leases = slices.Clone(last.Leases)
 	}
 	return e
@@ -110,7 +111,8 @@ func (c *Call) target(declared, existing *devinfo.Info, res *result.Result) disc
 	}
 }
 
-// describe composes the content of the device-info file. Each fact comes from one of these sources:
+// find finds the device, of the interface in a network namespace among others, or without looking for an interface if netns
+// is "". It composes the content of the device-info file, which may be incomplete. Each fact comes from one of these sources:
 //
 //   - deviceInfo of the configuration ([attachment.Attachment.Declared]): any key but version.
 //   - The kernel, through [discovery.Finder.Find]: pci-address, pf-pci-address, rdma-device (not of vDPA) and
@@ -126,23 +128,42 @@ func (c *Call) target(declared, existing *devinfo.Info, res *result.Result) disc
 //
 // Sources that name different devices are an error: Find compares deviceInfo, the deviceIDs, the file unless
 // devinfo wrote it, the pciID of the CNI result, and the interface in the pod. Different types in deviceInfo
-// and the file are an error too ([Call.checkType]). A device that cannot be described is a warning
-// with a remedy, which is the reason for having none, or an error if the configuration is strict.
-func (r request) describe(device *discovery.Device) (_ *devinfo.Info, reason string, _ error) {
+// and the file are an error too, because ADD changes neither.
+func (r request) find(netns string) (*discovery.Device, *devinfo.Info, error) {
+	declared, file := r.declared, r.file.external
+	if declared != nil && file != nil && declared.Type != "" && file.Type != "" && declared.Type != file.Type {
+		return nil, nil, failure.New(failure.Mismatch, fmt.Errorf("deviceInfo declares type %q, but the device-info file %s has type %q", declared.Type, r.c.Attachment.Path, file.Type),
+			"correct deviceInfo, or the device plugin that wrote the file")
+	}
+	target := r.c.target(declared, file, r.result)
+	target.Netns = netns
+	device, err := r.c.Finder.Find(target)
+	if err != nil {
+		return nil, nil, err
+	}
+	return device, devinfo.Merge(r.file.facts(device, declared), device.Info, declared), nil
+}
+
+// describe returns the content of the device-info file, unless what is known of the device is not enough. That is a warning
+// with a remedy, which is the reason for having no file, or an error if the configuration is strict.
+func (r request) describe(device *discovery.Device, info *devinfo.Info) (_ *devinfo.Info, reason string, _ error) {
 	for _, w := range device.Warnings {
 		r.c.Log.Warn(w)
 	}
 	if device.Shared {
 		r.c.Log.Info("the device belongs to the lower interface and is shared with other interfaces")
 	}
-	info := devinfo.Merge(r.file.facts(device, r.declared), device.Info, r.declared)
 	if info == nil || discovery.Identity(info) == "" && device.Problem != nil {
 		reason, err := r.nothingFound(device)
 		return nil, reason, err
 	}
 	violations := info.Validate()
 	if err := violations.Err(); err != nil {
-		reason, err := r.invalid(err, info, device.Problem)
+		err = cmp.Or(device.Problem, failure.New(failure.InvalidInfo, err, "correct it with deviceInfo in the configuration; no file was written"))
+		if device.Problem == nil && discovery.IsSocket(info.Type) { // only the configuration can be wrong; of a device the kernel may lack a fact
+			return nil, "", err
+		}
+		reason, err := r.c.unlessStrict(err)
 		return nil, reason, err
 	}
 	for _, v := range violations {
@@ -162,16 +183,13 @@ func (r request) describe(device *discovery.Device) (_ *devinfo.Info, reason str
 
 // nothingFound returns the error of an ADD without a device, or logs it as a warning.
 func (r request) nothingFound(device *discovery.Device) (reason string, _ error) {
-	problem := device.Problem
-	if problem == nil && device.Virtual && device.Below == "" && !r.c.Config.Strict && len(r.c.Config.DeviceIDs) == 0 {
+	if device.Problem == nil && device.Virtual && device.Below == "" && !r.c.Config.Strict && len(r.c.Config.DeviceIDs) == 0 {
 		reason = "interface " + r.c.Attachment.IfName + " is virtual and has no device: not writing a device-info file"
 		r.c.Log.Info(reason)
 		return reason, nil
 	}
-	if problem == nil {
-		problem = failure.New(failure.NotFound, fmt.Errorf("no device found for interface %s", r.c.Attachment.IfName), remedyWithoutDevice(device, r.c.Config.DeviceIDs))
-	}
-	return r.c.unlessStrict(problem)
+	nothing := failure.New(failure.NotFound, fmt.Errorf("no device found for interface %s", r.c.Attachment.IfName), remedyWithoutDevice(device, r.c.Config.DeviceIDs))
+	return r.c.unlessStrict(cmp.Or(device.Problem, nothing))
 }
 
 func remedyWithoutDevice(device *discovery.Device, ids []config.NamedID) string {
@@ -184,20 +202,6 @@ func remedyWithoutDevice(device *discovery.Device, ids []config.NamedID) string 
 		return "a bridge, a veth or an interface on top of one has no device: drop strict, or attach an interface of a NIC"
 	}
 	return "set deviceID (Multus sets it if the network has a k8s.v1.cni.cncf.io/resourceName), or declare the device in deviceInfo"
-}
-
-// invalid returns the error, or logs the warning, of device information that breaks the specification.
-// For a socket it is always an error, because only the configuration can be wrong. For a device it is a warning
-// unless the configuration is strict, because the kernel may lack a fact.
-func (r request) invalid(err error, info *devinfo.Info, problem error) (reason string, _ error) {
-	if problem != nil {
-		return r.c.unlessStrict(problem)
-	}
-	err = failure.New(failure.InvalidInfo, err, "correct it with deviceInfo in the configuration; no file was written")
-	if discovery.IsSocket(info.Type) {
-		return "", err
-	}
-	return r.c.unlessStrict(err)
 }
 
 // warnOfOrder logs a warning if devinfo runs before the plugin that creates the interface. In that case the

@@ -27,14 +27,13 @@ type infoFile struct {
 	own      *devinfo.Info // content that devinfo wrote, in a former ADD or for the delegates; nil = none
 }
 
-// readInfoFile reads the device-info file at the beginning of ADD. former is what a former ADD knew of it. If no other
-// program wrote a valid file, readInfoFile reads the device plugin's file, which the runtime should have copied. It returns
-// an error if the file belongs to another attachment.
-func (c *Call) readInfoFile(name string, former infoFile) (f infoFile, err error) {
+// readInfoFile reads the device-info file at the beginning of ADD. former is the entry of a former, live ADD; nil = none. If
+// no other program wrote a valid file, readInfoFile reads the device plugin's file, which the runtime should have copied. It
+// returns an error if the file belongs to another attachment.
+func (c *Call) readInfoFile(name string, former *journal.Entry) (f infoFile, err error) {
 	if name == "" {
 		return f, nil
 	}
-	f = former
 	f.name = name
 	foreign, err := c.cleaner().Foreign(c.Key, journal.OfFile, name)
 	if foreign != "" {
@@ -43,15 +42,39 @@ func (c *Call) readInfoFile(name string, former infoFile) (f infoFile, err error
 	if err != nil {
 		return f, err
 	}
-	var now *devinfo.Info
-	if f.text, now, err = c.readInfo(c.Infos, name); err != nil {
+	if former != nil && former.Path() == c.Infos.Path(name) {
+		f.own, f.original = ownInfo(former), former.Original
+	}
+	if f.own != nil && f.original != nil {
+		if f.external, err = parseInfo(c.Infos, name, f.original, c.Log); err != nil {
+			return f, err
+		}
+	}
+	if f, err = c.reread(f); err != nil || f.external != nil {
 		return f, err
 	}
-	if f.own == nil || f.text != nil && !sameInfo(f.text, f.own) {
-		f.own, f.original, f.external = nil, f.text, now
+	f.external, err = c.devicePluginInfo()
+	return f, err
+}
+
+// ownInfo returns what ADD wrote to the device-info file according to its entry; nil = nothing of its own.
+func ownInfo(e *journal.Entry) *devinfo.Info {
+	if e.Kept {
+		return nil
 	}
-	if f.external == nil {
-		f.external, err = c.devicePluginInfo()
+	info, _ := devinfo.Parse(e.Info) // nil if ADD wrote nothing
+	return info
+}
+
+// reread reads the file again. If it is not devinfo's own content any more, another program, such as a delegate, has written
+// it.
+func (c *Call) reread(f infoFile) (infoFile, error) {
+	if f.name == "" {
+		return f, nil
+	}
+	text, now, err := c.readInfo(c.Infos, f.name)
+	if f.text = text; text != nil && !sameInfo(text, f.own) {
+		f.own, f.original, f.external = nil, text, cmp.Or(now, f.external)
 	}
 	return f, err
 }
@@ -98,14 +121,13 @@ func parseInfo(dir *store.Dir, name string, text []byte, log *slog.Logger) (*dev
 // facts returns the facts that ADD keeps if no better source has them. They are the external facts, merged with
 // devinfo's own if these are about the device that is found now, or else declared.
 func (f infoFile) facts(device *discovery.Device, declared *devinfo.Info) *devinfo.Info {
-	if f.own == nil || !sameDevice(f.own, cmp.Or(device.Info, declared)) {
+	switch {
+	case f.own == nil || !sameDevice(f.own, cmp.Or(device.Info, declared)):
 		return f.external
+	case f.external == nil:
+		return f.own // Merge would raise its version, although this ADD repeats the former one
 	}
-	facts := devinfo.Merge(f.external, f.own, nil)
-	if f.external == nil {
-		facts.Version = f.own.Version // Merge would raise it, although this ADD repeats the former one
-	}
-	return facts
+	return devinfo.Merge(f.external, f.own, nil)
 }
 
 // sameDevice reports whether earlier device information is about the device that is known now. A socket whose path
@@ -128,23 +150,18 @@ func setContent(dir *store.Dir, name string, text []byte) error {
 	return dir.Write(name, text)
 }
 
-// sameInfo reports whether all readers of a file, nil if it is missing, read info from it. A file with a key in another letter
-// case differs, because Validate refuses such a key, and so does one with "punt", because only Parse reads it as
-// "inject-punt".
+// sameInfo reports whether all readers of a file, nil if it is missing, read info from it, which is not nil. A file with a
+// key in another letter case differs, because Validate refuses such a key, and so does one with "punt", because only Parse
+// reads it as "inject-punt".
 func sameInfo(file []byte, info *devinfo.Info) bool {
-	if file == nil {
+	if file == nil || info == nil {
 		return false
 	}
 	now, err := devinfo.Parse(file)
 	if err != nil || now.Validate().Err() != nil || bytes.Contains(file, []byte(`"punt"`)) {
 		return false
 	}
-	return bytes.Equal(compact(now), compact(info))
-}
-
-// compact encodes device information as the journal stores it.
-func compact(info *devinfo.Info) []byte {
-	var b bytes.Buffer
-	_ = json.Compact(&b, info.Encode()) // Encode returns valid JSON
-	return b.Bytes()
+	is, _ := json.Marshal(now) // compact, like the entry that info may be from
+	want, _ := json.Marshal(info)
+	return bytes.Equal(is, want)
 }

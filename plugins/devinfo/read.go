@@ -1,12 +1,11 @@
 package devinfo
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
@@ -20,89 +19,76 @@ type request struct {
 	c        *Call
 	declared *devinfo.Info // deviceInfo of the configuration, with placeholders expanded
 	file     infoFile
-	cdi      *config.CDI // cdi of the configuration; nil = no spec
-	spec     journal.CDI
+	cdi      *config.CDI    // cdi of the configuration; nil = no spec
 	result   *result.Result // the CNI result so far: the prevResult, or the last delegate's result; nil = none
-
-	output json.RawMessage // the text of the last delegate's result; nil = none
 
 	// last is the attachment's entry in the journal, locked: of a former, live ADD, or what this ADD has recorded for its
 	// delegates; nil = none.
 	last *journal.Entry
 }
 
-// read reads the arguments of ADD, cleans up after a former ADD of the attachment, and reads the device-info file. It
-// returns an error if ADD cannot succeed.
-func (c *Call) read(done *undo) (r request, err error) {
+// asked returns what the configuration asks ADD for, with warnings, or an error if ADD cannot succeed for the attachment. It
+// reads and writes no file.
+func (c *Call) asked() (r request, warnings devinfo.Violations, err error) {
 	r.c = c
-	if err := c.delegatesProblem(); err != nil {
-		return r, err
-	}
-	if err := checkNetns(c.Args); err != nil {
-		return r, err
-	}
 	doubts, err := attachment.Vet(c.Config)
 	if err != nil {
-		return r, err
+		return r, nil, err
 	}
-	var warnings devinfo.Violations
 	if r.declared, warnings, err = c.Attachment.Declared(c.Config); err != nil {
-		return r, err
+		return r, nil, err
 	}
-	for _, w := range slices.Concat(doubts, warnings) {
-		c.Log.Warn("deviceInfo: " + w.String())
+	if r.cdi, err = c.Attachment.CDI(c.Config); err != nil {
+		return r, nil, err
 	}
-	name, err := c.wantedFile()
+	if r.file.name, err = c.infoFileName(); err != nil {
+		return r, nil, err
+	}
+	r.result, err = c.prevResult()
+	return r, append(doubts, warnings...), err
+}
+
+// read reads the arguments of ADD, cleans up after a former ADD of the attachment, and reads the device-info file. It
+// returns an error if ADD cannot succeed: among others if neither the file nor the configuration leads to a device, or if
+// the CDI spec belongs to another attachment or program.
+func (c *Call) read(done *undo) (request, error) {
+	if err := c.delegatesProblem(); err != nil {
+		return request{}, err
+	}
+	if err := checkNetns(c.Args); err != nil {
+		return request{}, err
+	}
+	r, warnings, err := c.asked()
 	if err != nil {
 		return r, err
 	}
-	if r.cdi, r.spec, err = c.wantedSpec(); err != nil {
+	for _, w := range warnings {
+		c.Log.Warn("deviceInfo: " + w.String())
+	}
+	if err := r.warnWithoutFile(); err != nil {
 		return r, err
 	}
-	if r.result, err = c.prevResult(); err != nil {
+	if r.last, err = c.takeOver(r.file.name, done); err != nil {
 		return r, err
 	}
-	var former infoFile
-	if r.last, former, err = c.takeOver(name, done); err != nil {
+	if r.file, err = c.readInfoFile(r.file.name, r.last); err != nil {
 		return r, err
 	}
-	if r.file, err = c.readInfoFile(name, former); err != nil {
-		return r, err
-	}
-	return r, r.refuse()
-}
-
-// refuse returns an error if neither the file nor the configuration leads to a device, if they have different types, or if
-// the CDI spec belongs to another attachment or program.
-func (r request) refuse() error {
-	if r.file.external == nil && attachment.LeadsToNoDevice(r.c.Config, r.declared) {
-		return failure.New(failure.Config, errors.New("the configuration gives devinfo nothing to do"),
+	if r.file.external == nil && attachment.LeadsToNoDevice(c.Config, r.declared) {
+		return r, failure.New(failure.Config, errors.New("the configuration gives devinfo nothing to do"),
 			`chain it after the plugin that creates the interface and passes a prevResult, or list child plugins ("delegates": [{"type": …}]), `+
 				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)
 	}
-	if err := r.checkType(); err != nil || r.cdi == nil {
-		return err
-	}
-	return r.c.refuseOwned(r.spec)
+	return r, c.refuseOwned(c.specOf(r.cdi))
 }
 
-// checkType returns an error if the declared type differs from the file's, because ADD changes neither.
-func (r request) checkType() error {
-	declared, file := r.declared, r.file.external
-	if declared == nil || file == nil || declared.Type == "" || file.Type == "" || declared.Type == file.Type {
+// warnWithoutFile logs a warning if the runtime passed no path of a device-info file, or fails if strict is set.
+func (r request) warnWithoutFile() error {
+	c := r.c
+	if r.file.name != "" {
 		return nil
 	}
-	return failure.New(failure.Mismatch, fmt.Errorf("deviceInfo declares type %q, but the device-info file %s has type %q", declared.Type, r.c.Attachment.Path, file.Type),
-		"correct deviceInfo, or the device plugin that wrote the file")
-}
-
-// wantedFile returns the name of the device-info file. Without a path it logs a warning, or fails if strict is set.
-func (c *Call) wantedFile() (string, error) {
-	name, err := c.infoFileName()
-	if err != nil || name != "" {
-		return name, err
-	}
-	err = errors.New("the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written")
+	err := errors.New("the runtime passed no runtimeConfig.CNIDeviceInfoFile: no device-info file is written")
 	if len(c.Config.Unknown) > 0 { // it may be a misspelt deviceInfoFile or capabilities
 		err = fmt.Errorf("%w; %s", err, c.Config.Unknown[0])
 	}
@@ -114,7 +100,7 @@ func (c *Call) wantedFile() (string, error) {
 		remedy = `give the network the annotation k8s.v1.cni.cncf.io/resourceName (Multus passes the path only if the network has a device), or ` + remedy
 	}
 	_, err = c.unlessStrict(failure.New(failure.Config, err, remedy))
-	return "", err
+	return err
 }
 
 // prevResult parses the prevResult. It fails if devinfo could not pass the result on.
@@ -136,12 +122,11 @@ func (c *Call) prevResult() (*result.Result, error) {
 //     a corrupt entry, it is cleaned up as by DEL.
 //   - If its delegates have created a pod's network, takeOver fails.
 //
-// takeOver returns what the former ADD wrote to the device-info file of this name, and what another program had written
-// before. It returns neither if another program has replaced the content, or after a cleanup, except that of a killed ADD.
-func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, f infoFile, err error) {
+// The cleanup spares the device-info file of this name if this ADD is to read it, because another program has written it.
+func (c *Call) takeOver(file string, done *undo) (*journal.Entry, error) {
 	former, err := c.cleaner().LockAnyway(c.Key)
 	if err != nil || former == nil {
-		return nil, f, err
+		return nil, err
 	}
 	done.entry = former
 	if former.Lost() { // only the leases and this configuration show what to clean up
@@ -149,60 +134,51 @@ func (c *Call) takeOver(file string, done *undo) (_ *journal.Entry, f infoFile, 
 		c.reconstruct(former)
 		former.Result = nil // prevResult is the input of ADD
 	}
-	ended, unfinished := c.cleaner().Removal(former), false
+	ended, killed := c.cleaner().Removal(former), false
 	switch {
 	case former.Lost():
 	case c.cleaner().Stale(former):
 		c.Log.Warn("cleaning up a stale attachment", "since", former.Time)
 		ended.Netns = "" // its path may now lead to another pod's namespace
 	case len(former.Delegates) == 0:
-		f, _, err = c.formerContent(former, file)
-		return former, f, err
+		return former, nil
 	case former.Complete:
 		remedy := "run DEL first: adding it again would tear down the network that its delegates made"
 		if c.Config.PrevResult != nil && (len(c.Config.Delegates) == 0 || former.PrevResult == nil) {
 			remedy = "devinfo appears twice in this chain: remove one of the two"
 		}
-		return nil, f, failure.New(failure.Config, fmt.Errorf("attachment %s exists, since %s", c.Key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
+		return nil, failure.New(failure.Config, fmt.Errorf("attachment %s exists, since %s", c.Key, former.Time.Format("2006-01-02 15:04:05 MST")), remedy)
 	default:
 		c.Log.Warn("cleaning up after an unfinished ADD", "since", former.Time)
-		unfinished = true
+		killed = true
 	}
-	f, external, err := c.formerContent(former, file)
-	if external {
-		ended.File = "" // this ADD reads a file of another program
+	if file != "" && file == former.File {
+		err = c.spareFile(ended, killed)
 	}
 	if err == nil {
 		err = ended.Run()
 	}
 	if err != nil {
-		return nil, f, fmt.Errorf("clean up after an earlier ADD: %w", err)
+		return nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
 	former.Unlock()
-	if !unfinished {
-		f = infoFile{}
-	}
-	return nil, f, nil
+	return nil, nil
 }
 
-// formerContent returns the content of the device-info file if a former ADD wrote it, with what that replaced. external is
-// true if another program, such as a delegate or the runtime, wrote the content before that ADD or since.
-func (c *Call) formerContent(former *journal.Entry, file string) (f infoFile, external bool, err error) {
-	if former.File == "" || former.File != file {
-		return f, false, nil
-	}
-	dir := store.Open(former.Dir)
-	_, info, err := c.readInfo(dir, former.File)
+// spareFile keeps a device-info file that another program, such as a delegate or the runtime, wrote before the former ADD or
+// since. What a killed ADD has replaced comes back.
+func (c *Call) spareFile(ended *cleanup.Removal, killed bool) error {
+	dir, former := store.Open(ended.Dir), ended.Entry
+	text, info, err := c.readInfo(dir, ended.File)
 	if err != nil || info == nil {
-		return f, false, err
+		return err
 	}
-	if former.Kept || !sameInfo(former.Info, info) {
-		return f, true, nil
+	own := sameInfo(text, ownInfo(former))
+	if own && killed {
+		err = setContent(dir, former.File, former.Original)
 	}
-	f.own = info
-	if former.Original != nil {
-		f.original = former.Original
-		f.external, err = parseInfo(dir, former.File, former.Original, c.Log)
+	if !own || killed {
+		ended.File = ""
 	}
-	return f, false, err
+	return err
 }

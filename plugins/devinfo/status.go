@@ -17,37 +17,23 @@ var somePod = attachment.Args{
 
 // status returns an error if ADD could not succeed now for any pod. It checks the configuration, the directories, sysfs and the delegates.
 func (c *Call) status() error {
-	if err := about(c.Host, &Args{Args: somePod}, c.Config).refusal(); err != nil {
-		return err
-	}
-	if err := c.Infos.Writable(); err != nil {
-		return failure.New(failure.IO, fmt.Errorf("device-info directory: %w", err), "make it writable, or set deviceInfoDir in the node settings")
-	}
-	if err := (journal.Key{Network: c.Config.Name, ContainerID: somePod.ContainerID, IfName: somePod.IfName}).Check(); err != nil {
-		return err
-	}
+	add := about(c.Host, &Args{Args: somePod, Path: c.Args.Path}, c.Config)
+	_, _, refused := add.asked()
 	var names []string
+	var specs error
 	if c.Config.CDI != nil {
-		names = append(names, journal.SpecLeases)
+		names, specs = append(names, journal.SpecLeases), c.Specs.Writable()
 	}
 	if len(c.Config.Delegates) > 0 {
 		names = append(names, journal.Caches)
 	}
-	if err := c.Journal.Writable(names...); err != nil {
-		return failure.New(failure.IO, fmt.Errorf("state directory: %w", err), "make it writable, on a local disk, or set stateDir in the node settings")
-	}
-	if c.Config.CDI != nil {
-		if err := c.Specs.Writable(); err != nil {
-			return failure.New(failure.IO, fmt.Errorf("CDI directory: %w", err), "make it writable, or set cdiDir in the node settings")
-		}
-	}
-	if _, err := fs.Stat(c.Finder.Sys.Files(), "bus"); err != nil {
-		return failure.New(failure.IO, fmt.Errorf("%s is not a sysfs: %w", c.Node.Sysfs, err), "mount sysfs there, or set sysfs in the node settings")
-	}
-	if len(c.Config.Delegates) == 0 {
-		return nil
-	}
-	if err := c.delegatesProblem(); err != nil {
+	_, sysfs := fs.Stat(c.Finder.Sys.Files(), "bus")
+	err := cmp.Or(refused, add.Key.Check(), add.delegatesProblem(),
+		unusable("device-info directory", c.Infos.Writable(), "make it writable, or set deviceInfoDir"),
+		unusable("state directory", c.Journal.Writable(names...), "make it writable, on a local disk, or set stateDir"),
+		unusable("CDI directory", specs, "make it writable, or set cdiDir"),
+		unusable(c.Node.Sysfs+" is not a sysfs", sysfs, "mount sysfs there, or set sysfs"))
+	if err != nil || len(c.Config.Delegates) == 0 {
 		return err
 	}
 	n, err := c.network()
@@ -57,11 +43,10 @@ func (c *Call) status() error {
 	return failure.OfDelegate("STATUS", n.Status())
 }
 
-// refusal returns why ADD refuses the configuration for the attachment, or nil.
-func (c *Call) refusal() error {
-	_, vetted := attachment.Vet(c.Config)
-	_, _, declared := c.Attachment.Declared(c.Config)
-	_, spec := c.Attachment.CDI(c.Config)
-	_, path := c.infoFileName()
-	return cmp.Or(vetted, declared, spec, path)
+// unusable adds the object and the remedy to the error of a directory; nil = none.
+func unusable(what string, err error, remedy string) error {
+	if err == nil {
+		return nil
+	}
+	return failure.New(failure.IO, fmt.Errorf("%s: %w", what, err), remedy+" in the node settings")
 }
