@@ -26,13 +26,14 @@ import (
 type node struct {
 	*cleanup.Cleaner
 	t     *testing.T
+	dir   string // of everything
 	netns string // the file with the delegate's CNI_NETNS
 }
 
 func newNode(t *testing.T, vfs int) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{t: t, netns: filepath.Join(dir, "netns")}
+	n := &node{t: t, dir: dir, netns: filepath.Join(dir, "netns")}
 	difftest.Must(t, os.WriteFile(filepath.Join(dir, "delegate"), []byte("#!/bin/sh\ncat >/dev/null\necho \"$CNI_NETNS\" >"+n.netns+"\n"), 0o755))
 	settings := config.Node{StateDir: filepath.Join(dir, "state"), DeviceInfoDir: filepath.Join(dir, "infos"), CDIDir: filepath.Join(dir, "cdi")}
 	n.Cleaner = cleanup.New(settings, discovery.Finder{Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys())}, "boot", slog.New(slog.DiscardHandler))
