@@ -6,7 +6,6 @@ import (
 
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
-	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/result"
 )
 
@@ -24,28 +23,6 @@ func (c *Call) add() error {
 	}
 	undone := done.run()
 	return failure.Join(slices.Insert(undone, 0, c.refused(err))...)
-}
-
-// undo is what an ADD has done, as a stack of inverses, for the case that a later step fails.
-type undo struct {
-	inverses []func() error
-	recorded int            // number of inverses up to that of the entry, which stays for DEL, GC or the next ADD if a later one fails
-	entry    *journal.Entry // the attachment's entry in the journal, locked; nil = none
-}
-
-func (u *undo) push(inverse func() error) { u.inverses = append(u.inverses, inverse) }
-
-// run takes everything back, last first. A failure does not stop the rest, up to the entry.
-func (u *undo) run() (errs []error) {
-	for n, inverse := range slices.Backward(u.inverses) {
-		if n < u.recorded && len(errs) > 0 {
-			break
-		}
-		if err := inverse(); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
 }
 
 func (c *Call) attach(done *undo) error {

@@ -3,6 +3,7 @@ package devinfo
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"time"
 
 	"devinfo-cni.io/devinfo"
@@ -10,6 +11,28 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/store"
 )
+
+// undo is what an ADD has done, as a stack of inverses, for the case that a later step fails.
+type undo struct {
+	inverses []func() error
+	recorded int            // number of inverses up to that of the entry, which stays for DEL, GC or the next ADD if a later one fails
+	entry    *journal.Entry // the attachment's entry in the journal, locked; nil = none
+}
+
+func (u *undo) push(inverse func() error) { u.inverses = append(u.inverses, inverse) }
+
+// run takes everything back, last first. A failure does not stop the rest, up to the entry.
+func (u *undo) run() (errs []error) {
+	for n, inverse := range slices.Backward(u.inverses) {
+		if n < u.recorded && len(errs) > 0 {
+			break
+		}
+		if err := inverse(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
 
 // commit records the plan, takes leases of the devices, and writes the files.
 func (r request) commit(p plan, done *undo) error {

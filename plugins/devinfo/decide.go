@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
@@ -85,17 +84,6 @@ func (r request) newEntry(info *devinfo.Info) *journal.Entry {
 	if last := r.last; last != nil && len(last.Delegates) > 0 {
 		e.Delegates, e.CapabilityArgs, e.PrevResult, e.Result = last.Delegates, last.CapabilityArgs, last.PrevResult, r.result.JSON()
 		e.Leases = slices.Clone(last.Leases)
-	}
-	return e
-}
-
-// blankEntry returns an entry that says only whose it is.
-func (c *Call) blankEntry() *journal.Entry {
-	e := &journal.Entry{
-		Key: c.Key, Netns: c.Args.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), CNIVersion: c.Config.CNIVersion, Args: c.Args.CNIArgs,
-	}
-	if link.NetnsNamesProcess(e.Netns) {
-		e.Inode = link.NetnsInode(e.Netns)
 	}
 	return e
 }

@@ -63,25 +63,3 @@ func (c *Call) addNamed(r *cleanup.Removal) error {
 	named := c.cleaner().Removal(&journal.Entry{Key: c.Key, Dir: c.Node.DeviceInfoDir, File: name})
 	return c.Journal.Alone(named.RemoveFile)
 }
-
-// reconstruct fills in a missing or corrupt entry as ADD would have written it. An older build may have taken what ADD
-// refuses now.
-func (c *Call) reconstruct(e *journal.Entry) {
-	for n := range c.Config.Delegates {
-		if err := c.runnable(n, c.Config.Unusable(n)); err != nil { // so it has not run
-			c.Log.Warn("not running a delegate's DEL", "error", err)
-		} else {
-			e.Delegates = append(e.Delegates, c.Config.DelegateConfig(n))
-		}
-	}
-	e.CapabilityArgs = c.capabilityArgs()
-	cdi, err := c.Attachment.CDI(c.Config)
-	if err != nil && cdi == nil {
-		c.Log.Warn("ignoring the CDI spec", "error", err) // ADD refuses such a spec, so it wrote none
-	}
-	if e.CDI.File == "" {
-		e.CDI = c.specOf(cdi)
-	}
-	e.Pod, e.Requested.DeviceIDs = cmp.Or(e.Pod, c.Attachment.Pod().String()), c.Config.DeviceIDs
-	e.CNIVersion, e.Args, e.Result = c.Config.CNIVersion, c.Args.CNIArgs, c.Config.PrevResult
-}

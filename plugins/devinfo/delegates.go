@@ -1,17 +1,7 @@
 package devinfo
 
 import (
-	"encoding/json"
-	"fmt"
-	"maps"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
-
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/pkg/core/cniexec"
-	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/result"
 )
@@ -75,60 +65,4 @@ func (r request) addDelegates(done *undo) (*result.Result, error) {
 		return nil, failure.New(failure.Decoding, err, "the last delegate printed this result; report it to its authors")
 	}
 	return res, r.c.interrupted()
-}
-
-// delegatesProblem returns why the delegates cannot run, or nil.
-func (c *Call) delegatesProblem() error {
-	if c.itself() {
-		return failure.New(failure.Config, fmt.Errorf("attachment %s: devinfo runs as its own delegate", c.Key), "remove devinfo from delegates")
-	}
-	for n := range c.Config.Delegates {
-		if err := c.runnable(n, c.Config.DelegateProblem(n)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// runnable returns the problem of the n-th delegate's configuration, or an error if its program is not on this node now.
-func (c *Call) runnable(n int, problem *config.Problem) error {
-	if problem != nil {
-		return problem
-	}
-	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {
-		return failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
-	}
-	return nil
-}
-
-// capabilityArgs returns the runtimeConfig for the delegates, with the path of an automatic device-info file.
-func (c *Call) capabilityArgs() map[string]json.RawMessage {
-	if c.Attachment.Path == "" || c.Attachment.Path == c.Config.InfoFile {
-		return c.Config.Runtime
-	}
-	all := map[string]json.RawMessage{}
-	maps.Copy(all, c.Config.Runtime)
-	all["CNIDeviceInfoFile"], _ = json.Marshal(c.Attachment.Path) // a string always encodes
-	return all
-}
-
-// listen starts to receive the signals that would otherwise end the process: SIGTERM and SIGINT. After one, ADD stops when
-// the running delegate has ended; the other verbs finish. SIGPIPE is received instead of ignored, because delegates would
-// inherit an ignored signal. It is called only for delegates, because it takes a tenth of the time of a chained ADD.
-func (c *Call) listen() {
-	if c.received == nil {
-		c.received = make(chan os.Signal, 1)
-		signal.Notify(c.received, syscall.SIGTERM, syscall.SIGINT)
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	}
-}
-
-// interrupted returns an error if a signal has arrived, so that no further step begins.
-func (c *Call) interrupted() error {
-	select {
-	case sig := <-c.received:
-		return failure.New(failure.TryAgain, fmt.Errorf("interrupted by signal %q", sig), "everything done so far was undone")
-	default:
-		return nil
-	}
 }

@@ -3,6 +3,7 @@ package devinfo
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/devinfo/pci"
@@ -11,6 +12,7 @@ import (
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -81,4 +83,15 @@ func (c *Call) refused(err error) error {
 	}
 	e.Unlock()
 	return failure.New(failure.Held, fmt.Errorf("%w: %s cannot have it too", err, journal.Holder{Entry: e}.Name()), remedy)
+}
+
+// blankEntry returns an entry that says only whose it is.
+func (c *Call) blankEntry() *journal.Entry {
+	e := &journal.Entry{
+		Key: c.Key, Netns: c.Args.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), CNIVersion: c.Config.CNIVersion, Args: c.Args.CNIArgs,
+	}
+	if link.NetnsNamesProcess(e.Netns) {
+		e.Inode = link.NetnsInode(e.Netns)
+	}
+	return e
 }

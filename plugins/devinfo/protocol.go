@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -17,7 +16,6 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/failure"
-	"devinfo-cni.io/pkg/host/link"
 )
 
 // Limits for the size of a configuration. maxAdd leaves room for the journal's record of an ADD (package store).
@@ -145,28 +143,6 @@ func checkEnvironment(getenv func(string) string, required []string) error {
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("required env variables [%s] missing", strings.Join(missing, ","))
-	}
-	return nil
-}
-
-// checkNetns returns an error unless CNI_NETNS is a network namespace other than this process's own, in which delegates
-// would look for the pod's interface. CNI_NETNS_OVERRIDE allows the own one.
-func checkNetns(args *Args) error {
-	if !filepath.IsAbs(args.Netns) { // it would lead elsewhere for whoever reads the journal
-		return failure.New(failure.Environment, fmt.Errorf("CNI_NETNS %q: must be an absolute path", args.Netns), "the runtime must set it")
-	}
-	if err := link.CheckNetns(args.Netns); err != nil {
-		return failure.New(failure.Code(err), fmt.Errorf("CNI_NETNS %w", err), "it must be the path of the container's network namespace")
-	}
-	own, err := link.IsOwnNetns(args.Netns)
-	switch {
-	case args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE"):
-		return nil
-	case err != nil:
-		return failure.New(failure.Netns, err, "mount proc")
-	case own:
-		return failure.New(failure.Netns, fmt.Errorf("CNI_NETNS %s is the plugin's own network namespace", args.Netns),
-			"pass the container's network namespace, or set CNI_NETNS_OVERRIDE=1")
 	}
 	return nil
 }
