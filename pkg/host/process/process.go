@@ -57,7 +57,7 @@ func Opened(proc string, devices []string) (holders []Holder, err error) {
 		return err
 	})
 	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
-	return slices.CompactFunc(holders, func(a, b Holder) bool { return a.PID == b.PID }), err
+	return holders, err
 }
 
 func command(dir string) string {
@@ -74,8 +74,8 @@ func Namespaces(proc string) (paths []string, err error) {
 	}
 	found, mounts := map[uint64]bool{}, map[string]bool{}
 	add := func(path string) error {
-		at, ok := stat(path)
-		if !ok || at.Dev_major != own.Dev_major || at.Dev_minor != own.Dev_minor || found[at.Ino] { // nsfs has all namespaces
+		at, _ := stat(path)
+		if at.Dev_major != own.Dev_major || at.Dev_minor != own.Dev_minor || found[at.Ino] { // nsfs has all namespaces
 			return nil
 		}
 		is, err := isNet(path)
@@ -91,7 +91,7 @@ func Namespaces(proc string) (paths []string, err error) {
 			err = cmp.Or(err, add(path))
 		}
 		in, linkErr := os.Readlink(filepath.Join(dir, "ns/mnt"))
-		if err = cmp.Or(err, unread(linkErr)); err != nil || linkErr != nil || mounts[in] {
+		if err = cmp.Or(err, unread(linkErr)); err != nil || mounts[in] {
 			return err
 		}
 		mounts[in] = true
