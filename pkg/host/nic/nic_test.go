@@ -156,6 +156,11 @@ func TestSeenNamesTheCardsOfCapturedHosts(t *testing.T) {
 		difftest.Must(t, err)
 		cards, err := nic.Seen(sys, devices)
 		difftest.Must(t, err)
+		capturetest.EachFailure(sys.Files(), func(files fs.FS, failed *string) {
+			if _, err := nic.Seen(sysfs.New(files), devices); (err != nil) != (*failed != "") {
+				t.Errorf("%s: %q fails, and the error is %v", name, *failed, err)
+			}
+		})
 		for _, card := range cards {
 			text += fmt.Sprintf("%s: %s, on a card: %v\n", name, card.Text, card.OnCard)
 		}
