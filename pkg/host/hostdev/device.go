@@ -110,7 +110,7 @@ const VirtioNIC = "virtio-pci"
 // not exist.
 func OverVirtio(sys *sysfs.FS, virtio, busInfo string) (at Place, byEthtool bool, err error) {
 	v, ok, err := sys.Virtio(virtio)
-	if err != nil || !ok {
+	if !ok {
 		return Place{}, false, err
 	}
 	if v.VDPA != "" {

@@ -149,9 +149,6 @@ func (r *reader) on(d *Device, function *pci.Address) error {
 
 func (r *reader) rdma() (err error) {
 	for _, d := range r.devices {
-		if d.Kind == VDPA {
-			continue
-		}
 		if d.RDMA, err = r.Sys.RDMABelow(d.At.Bus, d.At.Name); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package hostdev_test
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
@@ -44,6 +45,17 @@ func each(t *testing.T, change func(*hostdev.Host), look func(t *testing.T, host
 	}
 }
 
+// judge returns how many ports the function of a device has, and what else is on it.
+func judge(sys *sysfs.FS, d *hostdev.Device) (count, carries string, err error) {
+	if d.PCI == "" {
+		return "", "", nil
+	}
+	ports, err := hostdev.CountPorts(sys, *d.Function, nil)
+	carries, carryErr := hostdev.Carries(sys, *d.Function)
+	carries, _, _ = strings.Cut(carries, ",")
+	return []string{"unknown", "one", "several"}[ports], carries, cmp.Or(err, carryErr)
+}
+
 // describe formats the non-zero facts of a device.
 func describe(t *testing.T, sys *sysfs.FS, d *hostdev.Device) string {
 	t.Helper()
@@ -53,12 +65,8 @@ func describe(t *testing.T, sys *sysfs.FS, d *hostdev.Device) string {
 		}
 		return d.At.Bus + "/" + d.At.Name
 	}
-	count := ""
-	if d.Function != nil && d.PCI != "" {
-		ports, err := hostdev.CountPorts(sys, *d.Function, nil)
-		difftest.Must(t, err)
-		count = []string{"unknown", "one", "several"}[ports]
-	}
+	count, carries, err := judge(sys, d)
+	difftest.Must(t, err)
 	number := ""
 	if d.Number != nil {
 		number = fmt.Sprint("no.", *d.Number)
@@ -67,7 +75,7 @@ func describe(t *testing.T, sys *sysfs.FS, d *hostdev.Device) string {
 	for _, fact := range [][2]any{
 		{"function", d.Ref.Function()}, {"interface", d.IfName}, {"on", at(d.Parent)}, {"number", number}, {"driver", d.Driver}, {"vfs", d.VFs}, {"most", d.MaxVFs}, {"path", d.Path},
 		{"ports", names(d.Ports)}, {"represents", d.Represents}, {"representor", d.Representor}, {"eswitch", d.Eswitch}, {"rdma", d.RDMA.Devices},
-		{"rdma-on", d.RDMAOn}, {"bound-to", d.BoundTo}, {"serves", at(d.Serves)}, {"port-count", count}, {"lacks-interface", d.LacksInterface()}, {"only-rdma", d.OnlyRDMA()},
+		{"rdma-on", d.RDMAOn}, {"bound-to", d.BoundTo}, {"serves", at(d.Serves)}, {"port-count", count}, {"carries", carries}, {"lacks-interface", d.LacksInterface()}, {"only-rdma", d.OnlyRDMA()},
 	} {
 		if text := strings.Trim(fmt.Sprint(fact[1]), "[]"); text != "" && text != "0" && text != "false" {
 			line += fmt.Sprintf(" %s=%s", fact[0], strings.ReplaceAll(text, " ", ","))
@@ -96,22 +104,29 @@ func TestDevicesOfCapturedHosts(t *testing.T) {
 // mlx4_core makes one interface for each port of a function.
 func TestPortsAreCountedUntilThereAreTwo(t *testing.T) {
 	p1, moved := &link.Interface{Name: "p1", Index: 2}, &link.Interface{Name: "net1", Index: 2}
+	const verbs, one, two = "infiniband_verbs/uverbs0", "infiniband/mlx4_0/ports/1", "infiniband/mlx4_0/ports/2"
 	for _, c := range []struct {
 		ports int
 		own   *link.Interface
+		rdma  []string
 		want  hostdev.PortCount
 	}{
-		{0, nil, hostdev.AtMostOnePort}, {1, nil, hostdev.PortsUnknown}, {1, p1, hostdev.PortsUnknown}, {0, moved, hostdev.PortsUnknown},
-		{2, nil, hostdev.SeveralPorts}, {2, p1, hostdev.SeveralPorts}, {1, moved, hostdev.SeveralPorts},
+		{0, nil, nil, hostdev.AtMostOnePort}, {1, nil, nil, hostdev.PortsUnknown}, {1, p1, nil, hostdev.PortsUnknown}, {0, moved, nil, hostdev.PortsUnknown},
+		{2, nil, nil, hostdev.SeveralPorts}, {2, p1, nil, hostdev.SeveralPorts}, {1, moved, nil, hostdev.SeveralPorts},
+		{1, nil, []string{verbs}, hostdev.PortsUnknown}, {1, nil, []string{verbs, one}, hostdev.AtMostOnePort}, {1, nil, []string{verbs, one, two}, hostdev.SeveralPorts},
 	} {
-		file, err := capturefile.Parse(capturetest.Ports("mlx4_core", c.ports))
+		text := string(capturetest.Ports("mlx4_core", c.ports))
+		for _, dir := range c.rdma {
+			text += "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/" + dir + "/ --\n"
+		}
+		file, err := capturefile.Parse([]byte(text))
 		difftest.Must(t, err)
 		sys := sysfs.New(file.Sys())
 		fn, _, err := sys.PCI(pci.Address{Bus: 0x3b})
 		difftest.Must(t, err)
 		got, err := hostdev.CountPorts(sys, fn, c.own)
 		difftest.Must(t, err)
-		difftest.Same(t, fmt.Sprint(c.ports, c.own), got, c.want)
+		difftest.Same(t, fmt.Sprint(c.ports, c.own, c.rdma), got, c.want)
 	}
 	if (&hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.SF}}).LacksInterface() {
 		t.Error("the interface of an SF without a number, as of ice, is below the function")
@@ -167,8 +182,10 @@ func TestFailedReadHidesNoDevice(t *testing.T) {
 		links, err := linkhost.New(file)
 		difftest.Must(t, err)
 		var want []*hostdev.Device
-		capturetest.EachFailure(file.Sys(), func(sys fs.FS, failed *string) {
-			got, warnings, err := hostdev.Read(hostdev.Host{Sys: sysfs.New(sys), Links: links.Links, Eswitches: links})
+		capturetest.EachFailure(file.Sys(), func(files fs.FS, failed *string) {
+			eswitches := links.Eswitch
+			eswitches.Sys = files
+			got, warnings, err := hostdev.Read(hostdev.Host{Sys: sysfs.New(files), Links: links.Links, Eswitches: eswitches})
 			if want == nil {
 				difftest.Must(t, err)
 				want = got
@@ -177,5 +194,18 @@ func TestFailedReadHidesNoDevice(t *testing.T) {
 				t.Errorf("%s: %s fails, and nothing says so", name, *failed)
 			}
 		})
+		facts := map[string]any{}
+		for _, d := range want {
+			capturetest.EachFailure(file.Sys(), func(files fs.FS, failed *string) {
+				ports, err := hostdev.Ports(sysfs.New(files), links, d.At)
+				count, carries, countErr := judge(sysfs.New(files), d)
+				if *failed == "" {
+					facts[d.At.Name] = fmt.Sprint(ports, count, carries)
+				}
+				if got := fmt.Sprint(ports, count, carries); cmp.Or(err, countErr) == nil && got != facts[d.At.Name] && count != "unknown" {
+					t.Errorf("%s, %s: %s fails, and nothing says so: %s", name, d.At.Name, *failed, got)
+				}
+			})
+		}
 	}
 }
