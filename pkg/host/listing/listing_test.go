@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
@@ -22,9 +24,10 @@ func TestRecordedHostEqualsKernel(t *testing.T) {
 		linktest.AddVeth(t, "veth1", "veth2", here)
 		linktest.AddMacvlan(t, "veth1", "net1", pod)
 		linktest.AddMacvlan(t, "veth1", "mac0", here)
+		difftest.Must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
 		host := recorded(t, pod)
 		for _, i := range []struct{ netns, name string }{
-			{"", "lo"}, {"", "veth0"}, {"", "veth1"}, {"", "mac0"}, {pod, "lo"}, {pod, "eth0"}, {pod, "net1"},
+			{"", "lo"}, {"", "veth0"}, {"", "veth1"}, {"", "mac0"}, {"", "br0"}, {pod, "lo"}, {pod, "eth0"}, {pod, "net1"},
 		} {
 			want, err := link.NewKernel(os.DirFS("/sys")).Interface(i.netns, i.name)
 			difftest.Must(t, err)

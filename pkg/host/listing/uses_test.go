@@ -18,9 +18,6 @@ import (
 // The first default route has two next hops, the second is in a separate table, and the third is an IPv6 route.
 func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		if uplinks, advertised, others, err := Uses(nil); len(uplinks)+len(advertised)+len(others) > 0 || err != nil {
-			t.Fatalf("without routes: %v, %v, %v", uplinks, others, err)
-		}
 		index := map[string]int{}
 		for name, address := range map[string]string{
 			"up0": "10.0.0.1/24", "up1": "10.1.0.1/24", "up2": "10.2.0.1/24", "up3": "169.254.3.1/16", "up4": "169.254.4.1/16", "up5": "169.254.5.1/16", "nic0": "169.254.1.1/16", "nic1": "169.254.2.1/16", "nic2": "",
@@ -64,7 +61,24 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 		if err != nil || !slices.Equal(uplinks, []string{"up0", "up1", "up2", "up3", "up4", "up5"}) || !maps.Equal(others, want) {
 			t.Errorf("got %v, %v, %v", uplinks, others, err)
 		}
+		if uplinks, advertised, others, err := Uses(nil); len(uplinks)+len(advertised)+len(others) > 0 || err != nil {
+			t.Errorf("interfaces that came after the list: %v, %v, %v", uplinks, others, err)
+		}
 	})
+}
+
+func TestRouteHasInterfacesOfItsObjectUnlessItNamesThem(t *testing.T) {
+	const first, second, group = 4, 5, 9
+	objects := []netlink.Nexthop{{ID: first, OIF: 2}, {ID: second, OIF: 3}, {ID: group}}
+	for _, test := range []struct {
+		route netlink.Route
+		want  []int
+	}{
+		{netlink.Route{}, nil}, {netlink.Route{NHID: second}, []int{3}}, {netlink.Route{NHID: group}, []int{2, 3}},
+		{netlink.Route{NHID: second, LinkIndex: 3}, []int{3}}, {netlink.Route{NHID: group, MultiPath: []*netlink.NexthopInfo{{LinkIndex: 2}}}, []int{2}},
+	} {
+		difftest.Same(t, test.route.String(), interfacesOf(test.route, objects), test.want)
+	}
 }
 
 func up(t *testing.T, name, address string) (index int) {

@@ -1,8 +1,8 @@
 package rtnetlink
 
 import (
-	"encoding/binary"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"syscall"
@@ -80,9 +80,18 @@ func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
 		_, err := ParseLink(message(nl.NewIfInfomsg(0).Serialize(), a), Local)
 		wantInvalid(t, err)
 	}
-	for _, message := range []string{"\x00\x00\x07\x00eth4", "\x03\x00\x07\x00eth4", "\x09\x00\x07\x00eth4", "\xff\xff\xff\xff\xff\xff", "\x04\x00\x07\x00\x04\x00"} {
+	for _, message := range []string{"\x00\x00\x07\x00eth4", "\x03\x00\x07\x00eth4", "\x09\x00\x07\x00eth4", "\xff\xff\xff\xff\xff\xff", "\x04\x00\x07\x00\x04\x00", "\x04\x00\x07\x00\x04"} {
 		_, err := Attributes([]byte(message), 0)
 		wantInvalid(t, err)
+	}
+}
+
+func TestAbsentErrorsMeanMissingObject(t *testing.T) {
+	for err, want := range map[error]bool{
+		syscall.ENOENT: true, syscall.ENODEV: true, syscall.EINVAL: true, syscall.EOPNOTSUPP: true, syscall.EPROTONOSUPPORT: true,
+		syscall.EPERM: false, syscall.EMSGSIZE: false, nil: false,
+	} {
+		difftest.Same(t, fmt.Sprint(err), Absent(err), want)
 	}
 }
 
@@ -144,17 +153,6 @@ func TestNetnsOfLowerInterfaceIsParsed(t *testing.T) {
 	}
 }
 
-// encode encodes attributes as the kernel does.
-func encode(list []Attribute) (message []byte) {
-	for _, a := range list {
-		message = binary.NativeEndian.AppendUint16(message, uint16(unix.SizeofRtAttr+len(a.Value)))
-		message = binary.NativeEndian.AppendUint16(message, a.Kind)
-		message = append(message, a.Value...)
-		message = append(message, make([]byte, -len(message)&(unix.NLA_ALIGNTO-1))...)
-	}
-	return message
-}
-
 // The attributes fit into the message, and are the same after they are encoded and parsed again. The library parses the
 // same attributes, unless it returns an error or panics.
 func FuzzAttributes(f *testing.F) {
@@ -165,14 +163,15 @@ func FuzzAttributes(f *testing.F) {
 		if err != nil {
 			wantInvalid(t, err)
 		}
-		used := 0
+		used, encoded := 0, []byte(nil)
 		for _, a := range list {
 			used += unix.SizeofRtAttr + len(a.Value)
+			encoded = append(encoded, a.Padded()...)
 		}
 		if used > len(data) {
 			t.Fatalf("%d bytes of attributes in %d", used, len(data))
 		}
-		again, againErr := Attributes(encode(list), 0)
+		again, againErr := Attributes(encoded, 0)
 		if againErr != nil || len(again) != len(list) {
 			t.Fatalf("%v is %v, %v after encoding", list, again, againErr)
 		}
