@@ -3,6 +3,9 @@ package event
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -14,11 +17,23 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-func TestAddedAndRemovedInterfacesAreEvents(t *testing.T) {
+func TestInterfacesAndDefaultRoutesAreEvents(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		changed, err := Listen(ctx)
 		difftest.Must(t, err)
+		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
+		veth, err := netlink.LinkByName("veth0")
+		difftest.Must(t, err)
+		for _, all := range []string{"0.0.0.0/0", "::/0"} {
+			_, to, _ := net.ParseCIDR(all)
+			err := netlink.RouteAdd(&netlink.Route{Dst: to, LinkIndex: veth.Attrs().Index, Scope: netlink.SCOPE_LINK})
+			if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+				continue // a kernel without IPv6
+			}
+			difftest.Must(t, err)
+			wait(t, changed, true)
+		}
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 		difftest.Must(t, netlink.LinkAdd(bridge))
 		wait(t, changed, true)
@@ -61,6 +76,15 @@ func TestPodInterfacesAreNotEvents(t *testing.T) {
 			t.Errorf("messages about the veth, the bridge: %v", heard)
 		}
 	})
+	for bits, want := range map[int]bool{0: true, 24: false} {
+		for _, kind := range []uint16{unix.RTM_NEWROUTE, unix.RTM_DELROUTE} {
+			route := make([]byte, unix.SizeofNlMsghdr+unix.SizeofRtMsg)
+			nl.NativeEndian().PutUint16(route[4:], kind)
+			route[unix.SizeofNlMsghdr+1] = byte(bits)
+			difftest.Same(t, fmt.Sprint("route ", bits), matters(route), want)
+		}
+	}
+	difftest.Equal(t, matters(make([]byte, unix.SizeofNlMsghdr+1)), false) // truncated
 	for uevent, want := range map[string]bool{
 		"add@/devices/virtual/net/veth0\x00ACTION=add\x00DEVPATH=/devices/virtual/net/veth0\x00SUBSYSTEM=net\x00":                               false,
 		"add@/devices/pci0000:00/0000:00:03.0/net/eth1\x00ACTION=add\x00DEVPATH=/devices/pci0000:00/0000:00:03.0/net/eth1\x00SUBSYSTEM=net\x00": true,

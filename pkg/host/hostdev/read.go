@@ -136,10 +136,6 @@ func (r *reader) on(d *Device, function *pci.Address) error {
 	if function == nil {
 		return nil
 	}
-	if f := r.function(function); f != nil {
-		d.Function = f.Function
-		return nil
-	}
 	fn, ok, err := r.Sys.PCI(*function)
 	if ok {
 		d.Function = &fn

@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
+	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
@@ -99,6 +100,22 @@ func TestDevicesOfCapturedHosts(t *testing.T) {
 		hosts.Files = append(hosts.Files, txtar.File{Name: name, Data: []byte(text)})
 	})
 	goldentest.File(t, "testdata/hosts.txtar", string(txtar.Format(hosts)))
+}
+
+func TestInterfaceOfVirtioWithoutPCIIsThatOfANIC(t *testing.T) {
+	file, err := capturefile.Parse([]byte(`made up: a micro VM
+-- sys/bus/virtio/devices/virtio0 -> ../../../devices/platform/mmio/virtio0 --
+-- sys/class/net/eth0 -> ../../devices/platform/mmio/virtio0/net/eth0 --
+-- sys/devices/platform/mmio/virtio0/net/eth0/device -> ../../../virtio0 --
+-- sys/devices/platform/mmio/virtio0/subsystem -> ../../../../bus/virtio --
+`))
+	difftest.Must(t, err)
+	host := hostdev.Host{Sys: sysfs.New(file.Sys()), Links: []listing.Interface{{Index: 2, Name: "eth0", Bus: "virtio", Parent: "virtio0"}}}
+	devices, _, err := hostdev.Read(host)
+	if err != nil || len(devices) != 1 {
+		t.Fatalf("%d devices, %v", len(devices), err)
+	}
+	difftest.Equal(t, describe(t, host.Sys, devices[0]), "nic virtio/virtio0 interface=eth0 ports=eth0\n")
 }
 
 // mlx4_core makes one interface for each port of a function.
