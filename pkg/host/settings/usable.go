@@ -142,7 +142,7 @@ func Conditions(proc string) (list []Condition, err error) {
 			return nil, err
 		}
 		one := Condition{Device: cmp.Or(l.Parent, c.BusInfo(l.Name)), Name: l.Name, Zero: len(l.MAC) > 0 && hardware(l.MAC) == ""}
-		if one.Device == "" {
+		if one.Device == "" || l.Kind != "" && l.Parent == "" { // software may have a bus_info, such as a bridge or a tun
 			continue
 		}
 		if one.Dump, err = dump(answer); err != nil {
