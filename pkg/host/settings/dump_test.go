@@ -1,0 +1,67 @@
+package settings
+
+import (
+	"testing"
+
+	"github.com/vishvananda/netlink/nl"
+
+	"devinfo-cni.io/pkg/host/rtnetlink"
+	"devinfo-cni.io/test/difftest"
+)
+
+func TestUnlikeNamesSettingsThatDiffer(t *testing.T) {
+	for _, test := range []struct {
+		a, b Dump
+		want []string
+	}{
+		{Dump{"promisc": "on", "alias": "61", "mode": "00"}, Dump{"noarp": "on", "mode": "01"}, []string{"alias", "mode", "noarp", "promisc"}},
+		{Dump{"mode": "00"}, Dump{"mode": "00"}, nil},
+		{Dump{"rings": "01", "ethtool-99": "01"}, nil, nil}, // the driver has answered only once
+		{Dump{"rings": "01", "ethtool-99": "01"}, Dump{"rings": "02", "ethtool-99": "02"}, []string{"ethtool-99", "rings"}},
+		{Dump{"rtnetlink-99": "sha256:aa"}, Dump{"rtnetlink-99": "sha256:ab"}, []string{"rtnetlink-99"}},
+		{Dump{"rtnetlink-99": "sha256:aa"}, Dump{"rtnetlink-99": "sha512:ab"}, nil}, // of another build
+		{Dump{"rtnetlink-99": "sha256:aa"}, Dump{"rtnetlink-99": "ab"}, []string{"rtnetlink-99"}},
+	} {
+		difftest.Equal(t, test.a.Unlike(test.b), test.want)
+		difftest.Equal(t, test.b.Unlike(test.a), test.want)
+	}
+}
+
+func TestTextIsForPeople(t *testing.T) {
+	for value, want := range map[string]string{
+		"": "none", "07": "7", "07000000": "7", "0700": "0700", "6d67": "\"mg\"", "programs [7]": "programs [7]",
+	} {
+		setting := "mode"
+		if value == "6d67" {
+			setting = "alias"
+		}
+		difftest.Same(t, value, Dump{setting: value}.Text(setting), want)
+	}
+}
+
+// The kernel of the answer to put back may have had more features, or fewer.
+func TestOnlyFeaturesThatDifferAreSet(t *testing.T) {
+	bits := func(value ...byte) rtnetlink.Attribute {
+		a := nl.NewRtAttr(featuresWanted, nil)
+		a.AddRtAttr(2, nl.Uint32Attr(uint32(8*len(value))))
+		a.AddRtAttr(4, value)
+		list, err := rtnetlink.Attributes(a.Serialize(), 0)
+		difftest.Must(t, err)
+		return list[0]
+	}
+	for _, test := range []struct{ to, now, mask []byte }{
+		{[]byte{7, 0, 0, 0}, []byte{5, 0, 0, 1}, []byte{2, 0, 0, 1}},
+		{[]byte{7, 0, 0, 0}, []byte{5, 0, 0, 0, 9, 0, 0, 0}, []byte{2, 0, 0, 0}},
+		{[]byte{7, 0, 0, 0, 9, 0, 0, 0}, []byte{5, 0, 0, 0}, []byte{2, 0, 0, 0, 9, 0, 0, 0}},
+	} {
+		got, err := rtnetlink.Attributes(changedBits(bits(test.to...), bits(test.now...)), 0)
+		difftest.Must(t, err)
+		parts, err := rtnetlink.Attributes(got[0].Value, 0)
+		difftest.Must(t, err)
+		var values [][]byte
+		for _, p := range parts {
+			values = append(values, p.Value)
+		}
+		difftest.Equal(t, values, [][]byte{nl.Uint32Attr(uint32(8 * len(test.to))), test.to, test.mask})
+	}
+}
