@@ -70,6 +70,8 @@ func ensure(dir string, mode fs.FileMode) error {
 	made := os.Mkdir(dir, mode)
 	stat, err := os.Stat(dir)
 	switch {
+	case errors.Is(made, fs.ErrExist) && err != nil:
+		return err
 	case err != nil:
 		return cmp.Or(made, err)
 	case !stat.IsDir():

@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,6 +171,25 @@ func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
 	dir := t.TempDir()
 	difftest.Must(t, os.Chmod(dir, 0o555))
 	asUser(t, dir)
+}
+
+// The change is made, but not on the disk, which must be read to write the directory.
+func TestDurableReportsDirectoryThatIsNotSynced(t *testing.T) {
+	if dir := os.Getenv(childKey); dir != "" {
+		d := store.Durable(dir)
+		difftest.Is(t, d.Write("net1", nil), syscall.EACCES)
+		expect(t, d, "net1", "")
+		difftest.Is(t, d.Remove("net1"), syscall.EACCES)
+		difftest.Is(t, readError(d, "net1"), fs.ErrNotExist)
+		return
+	}
+	dir := t.TempDir()
+	if os.Getuid() == 0 {
+		difftest.Must(t, os.Chown(dir, user, user))
+	}
+	difftest.Must(t, os.Chmod(dir, 0o300))
+	asUser(t, dir)
+	difftest.Must(t, os.Chmod(dir, 0o700)) // for the removal of dir
 }
 
 const user = 65534 // the user called nobody

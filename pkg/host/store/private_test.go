@@ -83,6 +83,23 @@ func TestImpossibleDirectoryIsEmptyForReaders(t *testing.T) {
 	}
 }
 
+func TestUnreachableDirectoryIsAnError(t *testing.T) {
+	loop := t.TempDir() + "/loop"
+	difftest.Must(t, os.Symlink("loop", loop))
+	d := store.Private(loop)
+	_, entries := d.Entries()
+	for method, err := range map[string]error{
+		"Make": d.Make(), "Entries": entries, "Sweep": d.Sweep(nil), "Writable": d.Writable(), "Room": d.Room(1), "Alone": d.Alone(0, nil),
+		"Link": d.Link("a", "b"), "Write": d.Write("a", nil), "Remove": d.Remove("a"),
+		"Lockable": store.Lockable(loop), "SyncDir": store.SyncDir(loop), "Own": store.Own(loop), "Own of a name": store.Own(filepath.Dir(loop), "loop"),
+	} {
+		if !errors.Is(err, syscall.ELOOP) {
+			t.Errorf("%s: got %v", method, err)
+		}
+	}
+	difftest.Is(t, store.Own("/"+strings.Repeat("x", 256)), syscall.ENAMETOOLONG)
+}
+
 // inEmptyRun is inNamespace with an empty /run, which belongs to root and has mode 0755.
 func inEmptyRun(t *testing.T) bool {
 	t.Helper()

@@ -54,6 +54,8 @@ func TestInvalidInfoIsCorruptErrorExceptForeignMajorVersion(t *testing.T) {
 			t.Errorf("%q: got %v, %#v", content, info, err)
 		}
 	}
+	_, err := d.Info("none")
+	difftest.Is(t, err, fs.ErrNotExist)
 }
 
 func TestNamesListsRegularFilesSortedWithoutTemporaryFiles(t *testing.T) {
