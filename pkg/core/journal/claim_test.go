@@ -2,9 +2,11 @@ package journal_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"devinfo-cni.io/pkg/core/journal"
@@ -88,6 +90,16 @@ func TestDevicesReturnsOnlyTakenLeases(t *testing.T) {
 	difftest.Equal(t, j.Devices(e), leases)
 	must(t, os.Remove(dir+"/leases/device/pci-pf/~net-a@c0ffee@net1"))
 	difftest.Equal(t, j.Devices(e), leases[:1])
+	for _, c := range []struct {
+		id              string
+		recorded, asked uint64
+		want            bool
+	}{
+		{"pci-vf", 7, 7, true}, {"pci-vf", 7, 8, false}, {"pci-vf", 0, 8, true}, {"pci-vf", 7, 0, true}, {"pci-pf", 0, 0, false}, {"pci-none", 0, 0, false},
+	} {
+		leases[0].Object = c.recorded
+		difftest.Same(t, fmt.Sprintf("%+v", c), j.Has(record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: leases}), c.id, c.asked), c.want)
+	}
 }
 
 func TestClaimStaysUnlessReleaseIsAllowed(t *testing.T) {
@@ -118,7 +130,12 @@ func TestClaimFilesAreRemovedWithItsLeases(t *testing.T) {
 	c.Files = map[string]string{path("kept"): "ours", path("replaced"): "ours", path("missing"): "ours"}
 	must(t, j.Hold(c))
 	difftest.Same(t, "after Hold with fewer files", difftest.Names(t, at), []string{".missing.devinfo", "kept", "other", "replaced"})
-	must(t, release(j, "u"))
+	must(t, os.MkdirAll(path(".kept.devinfo/x"), 0o700)) // cannot be removed
+	difftest.Is(t, j.Hold(&journal.Claim{UID: "u", Leases: c.Leases}), syscall.ENOTEMPTY)
+	must(t, j.Hold(c))
+	difftest.Is(t, release(j, "u"), syscall.ENOTEMPTY)
+	difftest.Equal(t, j.Holding(c), true)
+	must(t, os.RemoveAll(path(".kept.devinfo")), release(j, "u"))
 	difftest.Same(t, "after the release", difftest.Names(t, at), []string{"other", "replaced"})
 	expectFiles(t, dir)
 }

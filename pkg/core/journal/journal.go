@@ -245,15 +245,14 @@ func (r records) restore(former *Entry, name string, f *os.File, data []byte) er
 		defer store.Unlock(f)
 		return r.Remove(name)
 	}
-	was := former.raw
+	restored, err := r.WriteLocked(name, former.raw)
 	former.Unlock()
-	former.file, former.raw = f, data
-	restored, err := r.WriteLocked(name, was)
 	if err != nil {
+		former.file, former.raw = f, data
 		return err
 	}
-	former.Unlock()
-	former.file, former.raw = restored, was
+	former.file = restored
+	store.Unlock(f)
 	return nil
 }
 

@@ -171,6 +171,9 @@ func TestSRIOVCNILockExcludesOtherPods(t *testing.T) {
 		must(t, j.Forget(e))
 	}
 	expectFiles(t, dir)
+	must(t, os.Remove(filepath.Join(locks, "0000:01:10.0")), os.Mkdir(filepath.Join(locks, "0000:01:10.0"), 0o700))
+	err := tryRecord(t, j, &journal.Entry{Key: key1, Leases: has("pci-0000:01:10.0", journal.Exclusive)})
+	difftest.Says(t, err, "cannot read the locks of sriov-cni")
 }
 
 // A directory or a file that is missing means that sriov-cni is not installed, or has removed a lock.
