@@ -62,11 +62,13 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 	var log bytes.Buffer
 	r.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r.Options.Plugin.Dir = filepath.Join(r.dir, "none")
+	r.Injection.StageDir = "/proc/none"
 	r.put(r.dead("stale", "0000:03:00.2"))
 	a, end := r.started()
 	difftest.Eventually(t, "swept", func() bool {
 		return len(r.left()) == 0 && errorOf(a, agent.GC) == "" && errorOf(a, agent.Attachments) == ""
 	})
+	difftest.Eventually(t, "without injection", func() bool { return strings.Contains(errorOf(a, agent.NRI), "/proc/none") })
 	difftest.Contains(t, errorOf(a, agent.Plugin), "none: no such file or directory: set it to the directory where the container runtime looks for plugins")
 	for _, c := range a.Checks() { // only plugin and settings affect readiness
 		if c.Optional != (c.Name != agent.Plugin && c.Name != agent.Settings) {
@@ -96,6 +98,25 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 			t.Errorf("the log has %d times %q:\n%s", n, line, log.String())
 		}
 	}
+	for line, want := range map[string]int{"node settings changed": 1, "removed leftovers": 1} {
+		difftest.Same(t, line+" in the log", strings.Count(log.String(), line), want)
+	}
+}
+
+func TestDisabledComponentsAreNotReported(t *testing.T) {
+	r := newRig(t)
+	difftest.Write(t, r.NodeConfig, difftest.Read(t, filepath.Join(r.dir, "settings/default.json")), 0o644)
+	r.Options.Settings, r.Injection, r.SweepInterval = nil, nil, 0
+	a := r.ranUntilHealthy()
+	var names []string
+	for _, c := range a.Checks() {
+		names = append(names, c.Name)
+	}
+	difftest.Equal(t, names, []string{agent.Attachments, agent.Label, agent.Plugin, agent.Settings})
+	got := metrics(t, a)
+	_, injects := got["devinfo_injection_sandboxes"]
+	difftest.Same(t, "metrics of injection", injects, false)
+	difftest.Same(t, "sweeps", got[`devinfo_gc_runs_total{result="ok"}`]+got[`devinfo_gc_runs_total{result="failed"}`], 0.0)
 }
 
 // Multus creates a missing directory with mode 000. The agent runs as root but lacks
@@ -378,8 +399,11 @@ func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 	a, end := r.started()
 	difftest.Eventually(t, "counted", func() bool { return metrics(t, a)[`devinfo_attachments{state="orphaned"}`] == 2 })
 	at := metrics(t, a)["devinfo_last_check_timestamp_seconds"]
-	difftest.Eventually(t, "counted again", func() bool { return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > at })
+	difftest.Eventually(t, "counted again", func() bool {
+		return metrics(t, a)["devinfo_last_check_timestamp_seconds"] > at && errorOf(a, agent.NRI) == ""
+	})
 	end()
+	difftest.Same(t, "the connection after the agent's end", errorOf(a, agent.NRI), "")
 	got := metrics(t, a)
 	if got[`devinfo_attachments{state="ok"}`]+got[`devinfo_attachments{state="changed"}`] != 2 || got[`devinfo_attachments{state="adding"}`] != 0 {
 		t.Errorf("%v", got)

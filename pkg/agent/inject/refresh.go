@@ -65,9 +65,9 @@ func (p *Plugin) refresh(seen state) state {
 	p.warn(p.StageDir, err)
 	left := 0
 	for _, id := range ids {
-		gone, err := p.removeEnded(id, ended[id])
+		netns, gone, err := p.removeEnded(id, ended[id])
 		if err == nil && !gone && changed {
-			err = p.restage(settings, l, id)
+			err = p.restage(settings, l, id, netns)
 		}
 		if p.warn(id, err); err != nil {
 			now.at = time.Time{}
@@ -112,28 +112,28 @@ func (p *Plugin) look(settings config.Node, seen state) (state, bool) {
 	return now, true
 }
 
-// removeEnded removes the directory of a sandbox that the runtime removed or whose network namespace no longer exists.
+// removeEnded removes the directory of a sandbox that the runtime removed or whose network namespace, netns, no longer exists.
 // If the path of the namespace contains a process ID, which another process may have now, the runtime's list decides. A
 // directory without a netns link is removed too.
-func (p *Plugin) removeEnded(id string, ended bool) (gone bool, err error) {
+func (p *Plugin) removeEnded(id string, ended bool) (netns string, gone bool, err error) {
 	p.staging.Lock() // a directory that is being created has no netns link yet
 	defer p.staging.Unlock()
-	netns, err := p.stage.netns(id)
+	netns, err = p.stage.netns(id)
 	if err != nil {
-		return false, err
+		return "", false, err
 	}
 	gone = ended || netns == "" || p.Orphaned(id, time.Time{}) && link.NetnsNamesProcess(netns)
 	if !gone {
 		if gone, err = p.NetnsGone(netns); err != nil {
 			p.Log.Debug("cannot determine whether the sandbox has ended", "sandbox", id, "error", err)
-			return false, nil
+			return netns, false, nil
 		}
 	}
 	if !gone {
-		return false, nil
+		return netns, false, nil
 	}
 	delete(p.staged, id)
-	return true, os.RemoveAll(filepath.Join(p.stage.root, id))
+	return "", true, os.RemoveAll(filepath.Join(p.stage.root, id))
 }
 
 // RemoveEnded removes the directories of sandboxes that have ended. free is true if the journal has no
@@ -148,7 +148,7 @@ func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
 		if err == nil {
 			err = l.named(id, found)
 		}
-		_, left := p.removeEnded(id, free && err == nil && len(found) == 0)
+		_, _, left := p.removeEnded(id, free && err == nil && len(found) == 0)
 		errs = append(errs, err, left)
 	}
 	return errors.Join(errs...)
@@ -156,11 +156,7 @@ func (p *Plugin) RemoveEnded(node config.Node, free bool) error {
 
 // restage updates the directory of a sandbox. It returns an error if a device-info file is missing, because ADD
 // may be about to write the file. The next refresh then retries.
-func (p *Plugin) restage(settings config.Node, l listing, id string) error {
-	netns, err := p.stage.netns(id)
-	if err != nil {
-		return err
-	}
+func (p *Plugin) restage(settings config.Node, l listing, id, netns string) error {
 	nics, staged, err := p.prepare(settings, l, id, netns, nil)
 	errs := []error{err, staged}
 	for _, n := range nics {

@@ -52,19 +52,21 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	difftest.Must(t, err)
 	defer listener.Close()
 	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
+	ended, wasConnected := make(chan error, 1), false
 	log, err := os.Create(filepath.Join(t.TempDir(), "log")) // a file, because the library may still write to it at the end
 	difftest.Must(t, err)
 	defer log.Close()
 	go func() {
 		ended <- nri.Plugin{
 			Handler: handler{}, Name: "test", Index: "60", Socket: listener.Addr().String(), Handshake: 100 * time.Millisecond,
-			Connected: func(bool) {}, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			Connected: func(on bool) { wasConnected = wasConnected || on }, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}.Serve(ctx)
 	}()
 	difftest.Must(t, listener.(*net.UnixListener).SetDeadline(time.Now().Add(2*time.Minute)))
+	first, err := listener.Accept()
+	difftest.Must(t, err, first.Close()) // a runtime that ends at once
 	var last net.Conn
-	for range 3 {
+	for range 2 {
 		plugin, err := listener.Accept()
 		difftest.Must(t, err)
 		defer plugin.Close()
@@ -75,8 +77,10 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	}
 	end()
 	<-ended
+	difftest.Same(t, "connected without a handshake", wasConnected, false)
 	text, err := os.ReadFile(log.Name())
 	difftest.Must(t, err)
+	difftest.Contains(t, string(text), "level=DEBUG", "from=nri")
 	difftest.Same(t, string(text), regexp.MustCompile(`retryIn=(\w+)`).FindAllString(string(text), 2), []string{"retryIn=500ms", "retryIn=1s"})
 }
 
