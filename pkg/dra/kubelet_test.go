@@ -186,9 +186,11 @@ func TestRemovedCDISpecsOfMetadataAreRestored(t *testing.T) {
 	r.StartKubelet(dratest.APIServer(nil, claim), 0) // the next process first has to read the specs
 	clear()
 	difftest.Eventually(t, "both specs are written again by the next process", both)
+	restorable := func() float64 { return r.Samples()["dra_metadata_files_active driver="+dratest.Driver] }
+	difftest.Same(t, "specs that sweeps restore", restorable(), 1.0)
 	clear()
 	r.UnprepareByKubelet(claim)
-	time.Sleep(10 * r.Options.Sweep)
+	difftest.Eventually(t, "nothing to restore", func() bool { return restorable() == 0 })
 	r.ExpectFiles("cdi", 0)
 }
 
