@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
@@ -16,6 +19,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/test/difftest"
 )
@@ -217,6 +221,48 @@ func TestCopiesHaveTheLabel(t *testing.T) {
 		n, err := unix.Lgetxattr(s.root+"/c0ffee"+path, "security.selinux", label)
 		difftest.Must(t, err)
 		difftest.Same(t, path, string(label[:n]), containerLabel+"\x00")
+	}
+}
+
+func TestSandboxIsStagedByNameAndNamespace(t *testing.T) {
+	for sandbox, netns := range map[string]string{"": "/netns", ".hidden": "/netns", "a/b": "/netns", "c0ffee": ""} {
+		s := stage{root: t.TempDir()}
+		if err := s.put(sandbox, netns, nil, nil); err == nil {
+			t.Errorf("%q, %q: staged", sandbox, netns)
+		}
+		difftest.Holds(t, s.root)
+	}
+}
+
+// A change is noticed by the directories' times, unless these may stand still. Each minute all is compared.
+func TestRefreshIsDueAfterChangesAndEachMinute(t *testing.T) {
+	settings := config.Node{StateDir: t.TempDir(), DeviceInfoDir: t.TempDir()}
+	entries := settings.StateDir + "/attachments"
+	difftest.Must(t, os.Mkdir(entries, 0o700))
+	now := time.Now()
+	old, newer := now.Add(-time.Hour), now.Add(-time.Hour/2)
+	for _, test := range []struct {
+		journal, files, looked time.Time
+		due, again             bool // again: the next refresh is due in any case
+	}{
+		{old, old, now.Add(-50 * time.Second), false, false},
+		{old, old, now.Add(-70 * time.Second), true, false},
+		{old, old, time.Time{}, true, false},
+		{newer, old, now, true, false},
+		{old, newer, now, true, false},
+		{now.Add(time.Hour), old, now, true, true},
+		{old, now.Add(time.Hour), now, true, true},
+	} {
+		set := func(journal, files time.Time) {
+			difftest.Must(t, os.Chtimes(entries, journal, journal), os.Chtimes(settings.DeviceInfoDir, files, files))
+		}
+		p := New(Config{Log: slog.New(slog.DiscardHandler)})
+		set(old, old)
+		seen, _ := p.look(settings, state{})
+		seen.at = test.looked
+		set(test.journal, test.files)
+		got, due := p.look(settings, seen)
+		difftest.Same(t, fmt.Sprintf("%+v", test), []bool{due, got.at.IsZero()}, []bool{test.due, test.again})
 	}
 }
 

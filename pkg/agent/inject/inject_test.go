@@ -185,6 +185,9 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 			r.attach("sriov-b", sandbox, "net2", strings.Replace(vfInfo, "00.3", "00.4", 1))
 			gone(r)
 		}, "file", "interface net1: cannot use the device-info file: "},
+		"the namespace of a device to grant": {nil, func(r *rig) {
+			r.node.InjectDeviceNodes, r.options.Finder.Interfaces = true, failing{r.options.Finder.Interfaces, link.ErrNoNetns}
+		}, "failed", "interface net1: no such network namespace: mount the node's network namespaces into the agent"},
 		"no required information": {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
 		"a writable directory":    {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
 		"a writable directory, and a pod with requirements": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) { r.options.StageDir = "/proc/none" },
@@ -235,7 +238,7 @@ var faults = map[string]func(r *rig){
 		r.loop("state/leases/file/default-" + sandbox + "_net2")
 		difftest.Write(r.t, r.node.DeviceInfoDir+"/default-"+sandbox+"_net2", vfInfo, 0o444)
 	},
-	"the interface": func(r *rig) { r.options.Finder.Interfaces = failing{r.options.Finder.Interfaces} },
+	"the interface": func(r *rig) { r.options.Finder.Interfaces = failing{r.options.Finder.Interfaces, syscall.EIO} },
 }
 
 // loop puts a link to itself in place of a file or directory.
@@ -245,11 +248,12 @@ func (r *rig) loop(name string) {
 	difftest.Must(r.t, os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(filepath.Base(path), path))
 }
 
-type failing struct{ discovery.Interfaces }
-
-func (failing) Interface(string, string) (link.Interface, error) {
-	return link.Interface{}, syscall.EIO
+type failing struct {
+	discovery.Interfaces
+	err error
 }
+
+func (f failing) Interface(string, string) (link.Interface, error) { return link.Interface{}, f.err }
 
 // The agent may be unable to read because of a fault of the node. Pods without networks must start nevertheless, and no other
 // without the information: one that names networks, one for which the journal has an attachment, or one with a container that
