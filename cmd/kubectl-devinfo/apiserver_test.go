@@ -34,6 +34,7 @@ type apiServer struct {
 	*httptest.Server
 	objects   map[string][]runtime.Object // by resource
 	forbidden string                      // resource; "" = none
+	unknown   string                      // resource of a later Kubernetes; "" = none
 
 	mu       sync.Mutex
 	requests []string // method and path, without the namespace
@@ -79,6 +80,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case parts[0] == s.forbidden:
 		answer = failure(w, http.StatusForbidden, metav1.StatusReasonForbidden, path+" is forbidden")
+	case parts[0] == s.unknown:
+		answer = failure(w, http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 	case len(parts) > 1 && len(all) == 0:
 		answer = failure(w, http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found", parts[0], parts[1]))
 	case len(parts) > 1:

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
+	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -130,6 +131,39 @@ func TestFailedLookIsNotNobody(t *testing.T) {
 		}
 		if code := tool.run(t.Context(), "holder", "eth9", "--node", "n1"); code != want.code || !strings.Contains(errOut.String(), want.text) {
 			t.Errorf("%q: exit code %d: %s", said, code, errOut)
+		}
+	}
+}
+
+// What devinfoctl prints counts only as far as its exit code and its text allow.
+func TestAnswerOfNodeIsJudged(t *testing.T) {
+	server := newAPIServer(t, append(waiting(), agent("devinfo-agent", "devinfo", "a"))...)
+	const record = `{"attachments": [{"namespace": "default", "pod": "bare", "interface": "net1", "type": "memif", "device": "/run/m", "state": "Ok"}]}`
+	for name, test := range map[string]struct {
+		code           int
+		stdout, stderr string
+		want           int
+		shown, said    string
+	}{
+		"incomplete":         {clierr.Blind, record, "devinfoctl: list: some\n", 0, "/run/m", "note: node n1: devinfoctl: list: some\n"},
+		"it has a problem":   {clierr.Found, record, "", 0, "/run/m", ""},
+		"in no JSON":         {0, "POD", "", clierr.Blind, "?", "note: the devices shown as ? are unknown, because node n1 did not answer: devinfoctl on the node did not print an answer in JSON: "},
+		"failed":             {clierr.Blind, "", "devinfoctl: no\n", clierr.Blind, "?", "did not answer: exit: devinfoctl: no\n"},
+		"failed in silence":  {clierr.Blind, "", "", clierr.Blind, "?", "did not answer: exit\n"},
+		"of another version": {clierr.Usage, record, "devinfoctl: unknown\n", clierr.Blind, "?", "did not answer: exit: devinfoctl: unknown\n"},
+	} {
+		tool, out, errOut := server.tool(t)
+		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) (err error) {
+			_, outErr := io.WriteString(streams.Stdout, test.stdout)
+			_, errErr := io.WriteString(streams.Stderr, test.stderr)
+			if test.code != 0 {
+				err = exec.CodeExitError{Err: errors.New("exit"), Code: test.code}
+			}
+			return errors.Join(outErr, errErr, err)
+		}
+		code := tool.run(t.Context(), "pod", "bare")
+		if code != test.want || !strings.Contains(out.String(), test.shown) || !strings.Contains(errOut.String(), test.said) || test.said == "" && errOut.Len() > 0 {
+			t.Errorf("%s: exit code %d: %s%s", name, code, out, errOut)
 		}
 	}
 }

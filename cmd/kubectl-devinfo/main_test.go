@@ -112,13 +112,31 @@ func byClaim() []runtime.Object {
 	return []runtime.Object{pod, claim}
 }
 
+// A Kubernetes before 1.34 has no claims that could be missed. More than 50 claims are listed.
 func TestForbiddenClaimsAreAWarning(t *testing.T) {
-	server := newAPIServer(t, append(byClaim(), dpdk())...)
-	server.forbidden = "resourceclaims"
-	tool, stdout, stderr := server.tool(t)
-	code := tool.run(t.Context(), "-A")
-	if code != 0 || !strings.Contains(stdout.String(), "dpdk-0") || !strings.HasPrefix(stderr.String(), "warning: cannot read resource claims, so devices of claims are not shown: ") {
-		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	for _, objects := range [][]runtime.Object{append(byClaim(), dpdk()), append(fleet(11), dpdk())} {
+		for _, forbidden := range []bool{true, false} {
+			server := newAPIServer(t, objects...)
+			if server.unknown = "resourceclaims"; forbidden {
+				server.forbidden = server.unknown
+			}
+			tool, stdout, stderr := server.tool(t)
+			code := tool.run(t.Context(), "-A")
+			if code != 0 || !strings.Contains(stdout.String(), "dpdk-0") || strings.HasPrefix(stderr.String(), "warning: cannot read resource claims, so devices of claims are not shown: ") != forbidden {
+				t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+			}
+		}
+	}
+}
+
+func TestForbiddenPodsHaveARemedy(t *testing.T) {
+	server := newAPIServer(t)
+	server.forbidden = "pods"
+	for args, remedy := range map[string]bool{"doctor n1": true, "doctor n1 --agent-namespace devinfo": false, "pod web": false} {
+		tool, _, stderr := server.tool(t)
+		if code := tool.run(t.Context(), strings.Fields(args)...); code != clierr.Blind || strings.Contains(stderr.String(), "\n  with --agent-namespace NAMESPACE the right") != remedy {
+			t.Errorf("%s: exit code %d: %s", args, code, stderr)
+		}
 	}
 }
 
@@ -272,6 +290,11 @@ func TestUnreachableServerIsReportedInKubectlsWords(t *testing.T) {
 			t.Errorf("%s: exit code %d: %q", args, code, stderr)
 		}
 	}
+	for _, resource := range []string{"pod", "doctor"} {
+		tool, stdout, _ := server.tool(t)
+		tool.run(t.Context(), "__complete", resource, "")
+		difftest.Same(t, "completion of "+resource, stdout.String(), ":1\n") // an error
+	}
 }
 
 // A capture is kept even if devinfoctl calls it incomplete, and replaces no file. What breaks off is no capture.
@@ -282,6 +305,7 @@ func TestCaptureIsWrittenToFile(t *testing.T) {
 		code int
 		kept bool
 	}{
+		"none/dir":   {nil, clierr.Blind, false},
 		"complete":   {nil, 0, true},
 		"incomplete": {exec.CodeExitError{Err: errors.New("exit"), Code: clierr.Blind}, clierr.Blind, true},
 		"broken off": {errors.New("connection reset by peer"), clierr.Blind, false},

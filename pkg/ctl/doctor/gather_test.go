@@ -38,7 +38,7 @@ type kubelet struct {
 func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
 	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
 		Namespace: "shop", Name: "dpdk-0",
-		Containers: []*podresourcesapi.ContainerResources{{Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.2"}}}}},
+		Containers: []*podresourcesapi.ContainerResources{{Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"10000:e1:00.1", "10000:e1:00.7", "gpu-7", "0000:00:0e.0"}}}}},
 	}}}, nil
 }
 
@@ -55,6 +55,7 @@ func paths(t *testing.T) (doctor.Paths, string) {
 
 func TestGatherCollectsLiveFacts(t *testing.T) {
 	p, dir := paths(t)
+	difftest.Must(t, capturetest.Load(t, "vmd").Unpack(p.Settings.Sysfs)) // 0000:00:0e.0 is no network device
 	listener, err := net.Listen("unix", p.PodResources)
 	difftest.Must(t, err)
 	server := grpc.NewServer()
@@ -80,7 +81,10 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	l.VFs, l.Conditions, l.Blind = nil, nil, false // of the machine that runs the test
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
-		Kubelet: true, Devices: []podresources.Given{{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:03:00.2"}},
+		Kubelet: true, Devices: []podresources.Given{
+			{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "10000:e1:00.1"}, {Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "10000:e1:00.7"},
+			{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "gpu-7"},
+		},
 		Locks: []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
@@ -120,16 +124,32 @@ func TestGatherTakesNoSecretsFromConfigurations(t *testing.T) {
 }
 
 // Opening a named pipe blocks until a writer opens it.
-func TestGatherNotesConfigurationsThatItCannotRead(t *testing.T) {
-	for want, spoil := range map[string]func(dir string){
-		"a.conf: not a regular file": func(dir string) {
-			difftest.Must(t, os.MkdirAll(dir, 0o755), unix.Mkfifo(filepath.Join(dir, "a.conf"), 0o600))
+func TestGatherNotesWhatItCannotRead(t *testing.T) {
+	for want, spoil := range map[string]func(p doctor.Paths){
+		"a.conf: not a regular file (mode prw-------) run as root": func(p doctor.Paths) {
+			difftest.Must(t, os.MkdirAll(p.ConfDir, 0o755), unix.Mkfifo(filepath.Join(p.ConfDir, "a.conf"), 0o600))
 		},
-		"net.d: not a directory": func(dir string) { difftest.Write(t, dir, "", 0o600) },
+		"net.d: not a directory run as root": func(p doctor.Paths) { difftest.Write(t, p.ConfDir, "", 0o600) },
+		"pci: not a directory run as root":   func(p doctor.Paths) { difftest.Write(t, p.SRIOVLocks, "", 0o600) },
+		"refused\" check that the kubelet":   func(p doctor.Paths) { difftest.Write(t, p.PodResources, "", 0o600) },
 	} {
 		p, _ := paths(t)
-		spoil(p.ConfDir)
+		spoil(p)
 		difftest.Contains(t, fmt.Sprint(doctor.Gather(t.Context(), p, nil).Notes), want)
+	}
+}
+
+func TestGatherFindsWhatIsNoDirectory(t *testing.T) {
+	p, dir := paths(t)
+	difftest.Write(t, p.PluginDirs[0], "", 0o600)
+	difftest.Write(t, p.Settings.CDIDir, "", 0o600)
+	p.PluginDirs = append(p.PluginDirs, filepath.Join(dir, "gone"))
+	l := doctor.Gather(t.Context(), p, nil)
+	difftest.Equal(t, l.Missing, map[string]string{p.PluginDirs[0]: "is not a directory", p.PluginDirs[1]: "no such file or directory", p.Settings.CDIDir: "is not a directory"})
+	for _, f := range doctor.Diagnose(&doctor.Evidence{Live: l, CDIDir: p.Settings.CDIDir}) {
+		if f.Rule == "directory" {
+			difftest.Same(t, f.Text, strings.Contains(f.Remedy, "with cdiDir in the node settings"), strings.HasPrefix(f.Text, p.Settings.CDIDir))
+		}
 	}
 }
 
@@ -200,13 +220,14 @@ func TestEvidenceDoesNotOmitWhatItCannotRead(t *testing.T) {
 	capturetest.EachFailure(capturetest.Load(t, "mlx5-vdpa").Sys(), func(files fs.FS, failed *string) {
 		sys := sysfs.New(files)
 		n := node.Open(node.Options{Settings: config.Node{StateDir: t.TempDir()}, Sys: sys, Finder: new(discovery.Finder), ClaimDir: "/nonexistent"})
-		given := []podresources.Given{{Device: "0000:65:00.0"}, {Device: "0000:65:1f.7"}}
+		given := []podresources.Given{{Device: "0000:65:00.0"}, {Device: "0000:65:1f.7"}, {Device: "gpu-7"}, {Device: "a/b.sf.4"}, {Device: "mlx5_core.sf.99"}}
 		e, err := doctor.EvidenceOf(n, hostdev.Host{Sys: sys}, &doctor.Live{Devices: given})
 		if want == "" {
 			difftest.Must(t, err)
-			want = fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.GivenGone)
+			want = fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.Soft, e.GivenGone)
+			difftest.Equal(t, e.GivenGone, []podresources.Given{given[1], given[4]})
 		}
-		if err == nil && fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.GivenGone) != want {
+		if err == nil && fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.Soft, e.GivenGone) != want {
 			t.Errorf("%s fails, and nothing says so", *failed)
 		}
 	})

@@ -58,11 +58,8 @@ type hold struct {
 }
 
 func (h hold) String() string {
-	switch {
-	case h.pod == "":
+	if h.pod == "" {
 		return h.by + " for " + h.ns
-	case h.by == "":
-		return "pod " + h.pod
 	}
 	return "pod " + h.pod + " (" + h.by + ")"
 }

@@ -119,6 +119,9 @@ func TestFreeDeviceThatNextPodCannotUseIsAProblem(t *testing.T) {
 			if faults := e.Unusable(d.At.Name); len(faults) != 1 || faults[0].Rule != rule {
 				t.Errorf("%s, %s: inspect says %+v", kind, rule, faults)
 			}
+			if len(d.Ports) > 0 && len(e.Unusable(d.Ports[0].Name)) != 1 || e.Unusable("eth9") != nil {
+				t.Errorf("%s, %s: inspect of an interface: %+v", kind, rule, e.Unusable("eth3"))
+			}
 			for how, take := range takes {
 				e, d := free(kind)
 				spoil(e, d)

@@ -152,7 +152,7 @@ func (d *Document) readJSON(path string, text []byte) bool {
 	}
 	for _, r := range repeated {
 		if key, is := errors.AsType[kjson.FieldError](r); is {
-			d.wrong(path+"."+key.FieldPath(), nil, "the key occurs more than once, and parsers differ in the one they use: keep one")
+			d.wrong(strings.ReplaceAll(path+"."+key.FieldPath(), ".[", "["), nil, "the key occurs more than once, and parsers differ in the one they use: keep one")
 		}
 	}
 	return len(repeated) == 0

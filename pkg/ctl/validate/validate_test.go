@@ -207,4 +207,5 @@ func TestOtherKindIsNamed(t *testing.T) {
 			t.Errorf("%s: got %s", text, got)
 		}
 	}
+	difftest.Contains(t, lines(check(checker, "[1]", validate.CNIConfig)), "error: [1]: must be a CNI configuration, an object\n")
 }
