@@ -30,6 +30,8 @@ func TestDoctorPrintsEachCheckAndEachProblem(t *testing.T) {
 		"ok       plugin       ", "ok       settings     ", "info     networks     ", "warning  directories  /cdi: ", "ok       runtime      ",
 		"unknown  sight        devices of pods: /bin/no-such: no such file or directory\n  Remedy: ", "exit 1\n")
 	difftest.Lacks(t, got, "c0ffee") // is as it should be
+	// Without the kubelet nothing tells that a device is free.
+	difftest.Lacks(t, n.ctl("inspect", "0000:03:00.2"), "next pod", "exit")
 }
 
 // doctor runs as root in the agents' pods. Tenants may be able to write to some of the directories mounted there.

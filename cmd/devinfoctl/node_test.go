@@ -139,8 +139,8 @@ func (n *liveNode) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Only root can read the state directory.
-func TestUnreadableJournalHasRemedy(t *testing.T) {
+// Only root can read the directories of the plugin and of cni-dra-driver.
+func TestUnreadableRecordsHaveRemedy(t *testing.T) {
 	n := newNode(t)
 	n.put(journal.Entry{Key: journal.Key{ContainerID: "c0ffee"}, Netns: aliveNetns, Complete: true})
 	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0))
@@ -149,6 +149,19 @@ func TestUnreadableJournalHasRemedy(t *testing.T) {
 		o := n.unprivileged(args...)
 		if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root, because only root can read the journal in "+n.StateDir) {
 			t.Errorf("%v: %+v", args, o)
+		}
+	}
+	difftest.Contains(t, n.unprivileged("topology").stderr, "warning: the attachments are unknown: ")
+	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o755)) //nolint:gosec // everybody can read it
+	n.must(os.Remove(journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}.Path(n.StateDir)))
+	claims := n.claim(`{"schema": 1}`)
+	for path, mode := range map[string]os.FileMode{filepath.Join(claims, "u1.json"): 0, claims: 0o700} {
+		n.must(os.Chmod(path, mode))
+		for _, command := range []string{"list", "check"} {
+			o := n.unprivileged("--dra-state-dir", claims, command)
+			if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root, because only root can read ") {
+				t.Errorf("%s, %v: %+v", command, path, o)
+			}
 		}
 	}
 }

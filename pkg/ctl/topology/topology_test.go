@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -10,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/check"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
@@ -68,6 +70,30 @@ func TestDeviceIsFoundByAltName(t *testing.T) {
 			t.Errorf("alt-%s: %s", l.Name, top.Tree())
 		}
 	}
+}
+
+// A rule may name an interface, whose device is found by another name.
+func TestOfferOfInterfaceStandsWithItsDevice(t *testing.T) {
+	for name, want := range map[string]string{"eth14": "interface eth14, shared x\n", "br0": "\nbr0  bridge, shared x\n"} {
+		top, err := topology.Read(load(t, "mlx5-vdpa"), []state.Offered{{Name: "x", Ref: hostdev.Ref{Kind: hostdev.Bridge, IfName: name}, Sharing: "shared"}}, nil)
+		difftest.Must(t, err)
+		difftest.Contains(t, top.Tree(), want)
+	}
+}
+
+// A read that fails is an error, or changes nothing.
+func TestTreeDoesNotOmitWhatItCannotRead(t *testing.T) {
+	want := ""
+	capturetest.EachFailure(capturetest.Load(t, "rxe-rdma").Sys(), func(sys fs.FS, failed *string) {
+		top, err := topology.Read(hostdev.Host{Sys: sysfs.New(sys)}, nil, nil)
+		if want == "" {
+			difftest.Must(t, err)
+			want = top.Tree()
+		}
+		if err == nil && top.Tree() != want {
+			t.Errorf("%s fails, and the tree is\n%s", *failed, top.Tree())
+		}
+	})
 }
 
 func TestHostWithoutDevicesPrintsMessage(t *testing.T) {
