@@ -314,6 +314,21 @@ func TestCaptureDoesNotOmitWhatItCannotRead(t *testing.T) {
 	}
 }
 
+// Files of other programs may be of any size and type. Opening a named pipe blocks until a writer opens it.
+func TestCaptureNotesWhatItLeavesOut(t *testing.T) {
+	root, node := t.TempDir(), config.DefaultNode()
+	difftest.Write(t, root+node.DevicePluginDir, "", 0o600)
+	difftest.Write(t, root+node.DeviceInfoDir+"/most", "", 0o600)
+	difftest.Write(t, root+node.DeviceInfoDir+"/more", "", 0o600)
+	difftest.Must(t, syscall.Mkfifo(root+node.DeviceInfoDir+"/pipe", 0o600), os.Truncate(root+node.DeviceInfoDir+"/most", 4<<20), os.Truncate(root+node.DeviceInfoDir+"/more", 4<<20+1))
+	h, err := capturefile.Parse([]byte("x: y\n-- sys/class/net/e0 -> ../../devices/e0 --\n-- sys/devices/e0/address !EACCES --\n-- sys/devices/e0/type !EACCES --\n-- sys/devices/e0/dev_port !EINVAL --\n"))
+	difftest.Must(t, err)
+	text, notes, err := capture.Take(capture.Source{Name: "x", Title: "y", Root: root, Parts: noParts, Sys: h.Sys(), State: capture.State{Settings: node}})
+	difftest.Must(t, err)
+	difftest.Equal(t, notes, []string{node.DeviceInfoDir + "/more is left out, because it has 4194305 bytes", node.DevicePluginDir + ": not a directory", "2 attributes in /sys may be read by root only"})
+	difftest.Holds(t, unpacked(t, string(text))+node.DeviceInfoDir, "most")
+}
+
 // unreadable is a /sys whose directories cannot be read.
 type unreadable struct{}
 

@@ -86,7 +86,7 @@ func (f *files) at(name string) string {
 	return filepath.Join("/", f.root, filepath.Clean("/"+name))
 }
 
-// file captures a link, or the part of a file that read returns. It notes other types of files, which the plugin
+// file captures a link, or the part of a file that read returns. It leaves out other types of files, which the plugin
 // never creates.
 func (f *files) file(name string, read reader) {
 	at := f.at(name)
