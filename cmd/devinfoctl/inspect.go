@@ -99,12 +99,11 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 
 // unusable returns why the next pod could not use a free device. On a node it returns nothing if the kubelet does not say who has it.
 func (h *host) unusable(ctx context.Context, device string) (why []string, err error) {
-	var live *doctor.Live
-	if h.file != nil {
-		if live, err = h.capturedLive(); err != nil {
-			return nil, err
-		}
-	} else {
+	live, err := h.capturedLive()
+	if err != nil {
+		return nil, err
+	}
+	if h.file == nil {
 		live = new(doctor.Live)
 		live.GatherDevices(ctx, doctor.Paths{Settings: h.Settings, PodResources: podResources, SRIOVLocks: journal.SRIOVLocks}, h.NetnsGone)
 		if !live.Kubelet {

@@ -65,7 +65,7 @@ func (t *tool) print(list []cluster.Network) (err error) {
 			}
 		}
 	case "paragraphs":
-		err = t.paragraphs(list)
+		t.paragraphs(list)
 	default:
 		if t.template == nil {
 			err = t.table(list)
@@ -142,7 +142,7 @@ func (t *tool) table(list []cluster.Network) error {
 }
 
 // paragraphs prints each attachment as a paragraph with the columns of the table and the device information.
-func (t *tool) paragraphs(list []cluster.Network) error {
+func (t *tool) paragraphs(list []cluster.Network) {
 	w := printers.GetNewTabWriter(t.Out)
 	defer w.Flush()
 	for n := range list {
@@ -166,5 +166,4 @@ func (t *tool) paragraphs(list []cluster.Network) error {
 			}
 		}
 	}
-	return nil
 }

@@ -77,11 +77,7 @@ func (p *Problem) Error() string {
 type UnknownKey struct{ Key, Nearest string } // Nearest "" = none resembles it
 
 func (u UnknownKey) String() string {
-	text := fmt.Sprintf("key %q of the network configuration is not known", clip([]byte(u.Key)))
-	if u.Nearest != "" {
-		text += fmt.Sprintf("; the nearest known one is %q", u.Nearest)
-	}
-	return text
+	return fmt.Sprintf("key %q of the network configuration is not known%s", clip([]byte(u.Key)), NearestKnown(u.Nearest))
 }
 
 // NoEffectWithDelegates describes what is wrong with a key in Idle.
@@ -336,11 +332,11 @@ func (c *Config) noteUnknown(prefix string, object map[string]json.RawMessage, k
 	slices.Sort(keys)
 	shown := min(most-len(c.Unknown), len(keys))
 	for _, key := range keys[:shown] {
-		unknown := UnknownKey{Key: prefix + key}
-		if near := Nearest(key, known); near != "" {
-			unknown.Nearest = prefix + near
+		near := Nearest(key, known)
+		if near != "" {
+			near = prefix + near
 		}
-		c.Unknown = append(c.Unknown, unknown)
+		c.Unknown = append(c.Unknown, UnknownKey{prefix + key, near})
 	}
 	c.MoreUnknown += len(keys) - shown
 }

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // compared is the number of bytes that [Nearest] compares, so that a long key from a hostile configuration does not cost much
 // time. No known key is longer.
@@ -24,6 +27,14 @@ func Suggest(key string, known []string) string {
 		return "did you mean " + near + "?"
 	}
 	return "the known ones are " + strings.Join(known, ", ")
+}
+
+// NearestKnown ends a message about an unknown key; nearest "" = none resembles it.
+func NearestKnown(nearest string) string {
+	if nearest == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the nearest known one is %q", nearest)
 }
 
 func lower(s string) string {

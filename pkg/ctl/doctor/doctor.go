@@ -43,7 +43,7 @@ type Evidence struct {
 	VFs         []VF
 	Devices     []*hostdev.Device    // network devices of the node
 	Closed      bool                 // only the host's network namespace can open RDMA devices
-	Soft        map[string]string    // RDMA devices in software (rxe, siw) by their interface
+	RDMA        []sysfs.RDMADevice   // all of the node
 	GivenGone   []podresources.Given // allocations of devices that are not on the node
 	Cards       []nic.Card
 	NodeFile    string       // why the node settings cannot be used; "" = they can
@@ -174,15 +174,9 @@ func (e *Evidence) read(host hostdev.Host) (err error) {
 	if err != nil {
 		return err
 	}
-	e.Closed, e.Soft = !shared, map[string]string{}
-	rdma, err := host.Sys.RDMADevices()
-	if err != nil {
+	e.Closed = !shared
+	if e.RDMA, err = host.Sys.RDMADevices(); err != nil {
 		return err
-	}
-	for _, d := range rdma {
-		if d.Device == "" {
-			e.Soft[d.Netdev] = d.Name
-		}
 	}
 	if e.Cards, err = nic.Seen(host.Sys, e.Devices); err != nil {
 		return err

@@ -224,10 +224,10 @@ func TestEvidenceDoesNotOmitWhatItCannotRead(t *testing.T) {
 		e, err := doctor.EvidenceOf(n, hostdev.Host{Sys: sys}, &doctor.Live{Devices: given})
 		if want == "" {
 			difftest.Must(t, err)
-			want = fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.Soft, e.GivenGone)
+			want = fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.RDMA, e.GivenGone)
 			difftest.Equal(t, e.GivenGone, []podresources.Given{given[1], given[4]})
 		}
-		if err == nil && fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.Soft, e.GivenGone) != want {
+		if err == nil && fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.RDMA, e.GivenGone) != want {
 			t.Errorf("%s fails, and nothing says so", *failed)
 		}
 	})

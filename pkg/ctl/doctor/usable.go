@@ -29,7 +29,7 @@ func (e *Evidence) free() (free []*hostdev.Device) {
 		}
 	}
 	for _, d := range e.Devices {
-		if isCandidate(d) && !used[d] && (d.Parent == nil || !used[d.Parent] || !isCandidate(d.Parent)) {
+		if isCandidate(d) && !used[d] && (!used[d.Parent] || !isCandidate(d.Parent)) {
 			free = append(free, d)
 		}
 	}
@@ -124,8 +124,10 @@ func usable(e *Evidence, list *findings) {
 		list.add(f.rule, "device", device, "found", f.Found, "remedy", f.Remedy, "rule", f.Rule, "last", e.last(device))
 	}
 	for _, d := range e.free() {
-		if rdma := e.Soft[d.IfName]; rdma != "" && d.IfName != "" && !slices.Contains(d.RDMA.Devices, rdma) { // erdma has no parent either
-			list.add("soft-rdma", "device", d.At.Name, "interface", d.IfName, "rdma", rdma)
+		for _, r := range e.RDMA { // rxe and siw have no parent, and neither has erdma
+			if r.Device == "" && r.Netdev != "" && r.Netdev == d.IfName && !slices.Contains(d.RDMA.Devices, r.Name) {
+				list.add("soft-rdma", "device", d.At.Name, "interface", d.IfName, "rdma", r.Name)
+			}
 		}
 	}
 }

@@ -151,20 +151,27 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		}},
 		"a VM has it": {usable, func(_ *doctor.Evidence, d *hostdev.Device) { d.Driver = "vfio-pci" }},
 		"it has a vDPA device": {usable, func(e *doctor.Evidence, d *hostdev.Device) {
-			of := &hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.VDPA, VDPA: "vdpa0"}, Parent: d, Driver: "vhost"}
-			of.At = of.Place()
-			e.Devices = append(e.Devices, of)
+			e.Devices = append(e.Devices, vdpa(d, "vhost"))
 		}},
+		"a pod has the VF below a vDPA device": {"0 free devices, usable", func(e *doctor.Evidence, d *hostdev.Device) {
+			e.Devices = append(e.Devices, vdpa(d, ""))
+			takes["a lease"](e, d.At.Name)
+		}},
+		"a pod has the vDPA device": {"0 free devices, usable", func(e *doctor.Evidence, d *hostdev.Device) {
+			e.Devices = append(e.Devices, vdpa(d, "vhost"))
+			takes["a lease"](e, "vdpa0")
+		}},
+		"a pod shares the PF":      {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { takes["a name"](e, "0000:03:00.0") }},
 		"it has RDMA devices only": {usable, func(_ *doctor.Evidence, d *hostdev.Device) { d.RDMA.Devices = []string{"mlx5_3"} }},
 		"interfaces cannot be read": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
 			d.Ports, d.IfName, e.Live.Blind = []sysfs.Port{{Name: "eth3"}}, "eth3", true
 		}},
 		"a soft-RDMA device is on it": {"soft-rdma", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.Soft, d.Ports, d.IfName = map[string]string{"eth3": "rxe0", "": "siw0"}, []sysfs.Port{{Name: "eth3"}}, "eth3"
+			e.RDMA, d.Ports, d.IfName = []sysfs.RDMADevice{{Name: "siw0"}, {Name: "rxe0", Netdev: "eth3"}, {Name: "mlx5_3", Device: "x", Netdev: "eth3"}}, []sysfs.Port{{Name: "eth3"}}, "eth3"
 		}},
-		"one is on no interface": {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.Soft = map[string]string{"": "siw0"} }},
+		"one is on no interface": {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.RDMA = []sysfs.RDMADevice{{Name: "siw0"}} }},
 		"erdma": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.Soft, d.Ports, d.IfName, d.RDMA.Devices = map[string]string{"eth3": "erdma_0"}, []sysfs.Port{{Name: "eth3"}}, "eth3", []string{"erdma_0"}
+			e.RDMA, d.Ports, d.IfName, d.RDMA.Devices = []sysfs.RDMADevice{{Name: "erdma_0", Netdev: "eth3"}}, []sysfs.Port{{Name: "eth3"}}, "eth3", []string{"erdma_0"}
 		}},
 		"the capture has no live facts": {"", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live = nil }},
 	} {
@@ -180,6 +187,12 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		difftest.Same(t, name, got, test.want)
 		difftest.Same(t, name+": inspect says it", e.Unusable(d.At.Name) != nil, strings.Contains(got, "interface-") || got == "lost-interface")
 	}
+}
+
+func vdpa(below *hostdev.Device, driver string) *hostdev.Device {
+	d := &hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.VDPA, VDPA: "vdpa0"}, Parent: below, Driver: driver}
+	d.At = d.Place()
+	return d
 }
 
 func TestLastPodOfFreeDeviceIsNamed(t *testing.T) {

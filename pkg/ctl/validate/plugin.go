@@ -43,11 +43,9 @@ func (p *plugin) check() {
 			delete(p.object, key)
 		}
 	}
-	raw, err := json.Marshal(p.object)
-	if err == nil {
-		p.cfg, err = config.Parse(raw)
-	}
-	if err != nil {
+	raw, _ := json.Marshal(p.object) // decoded from JSON
+	var err error
+	if p.cfg, err = config.Parse(raw); err != nil {
 		p.wrong(p.path, raw, "%v", err)
 		return
 	}
@@ -92,7 +90,7 @@ func (p *plugin) keys() {
 			_ = json.Unmarshal(p.object[parent], &inner) // config has read it
 			value = inner[key]
 		}
-		p.unknownKey(p.path+"."+u.Key, value, u.Nearest)
+		p.find("unknown-key", p.path+"."+u.Key, value, "nearest", config.NearestKnown(u.Nearest))
 	}
 	if p.cfg.MoreUnknown > 0 {
 		p.warn(p.path, p.object["type"], "has %d more keys that are not known", p.cfg.MoreUnknown)
@@ -116,13 +114,10 @@ var sample = attachment.Args{
 // placeholders checks deviceInfo and cdi, whose values may have placeholders, and returns the
 // declared device information; ok is false if that is wrong.
 func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
-	a, err := attachment.New(p.cfg, sample, "/")
-	if err != nil {
-		return nil, false // cannot happen, because sample's CNI_ARGS are valid
-	}
+	a, _ := attachment.New(p.cfg, sample, "/") // sample's CNI_ARGS are valid
 	doubts, wrong := attachment.Vet(p.cfg)
 	p.problem(wrong)
-	_, err = a.CDI(p.cfg)
+	_, err := a.CDI(p.cfg)
 	p.problem(err)
 	if p.declared() || wrong != nil {
 		return nil, false
@@ -262,7 +257,7 @@ func (p *plugin) delegates() {
 		switch here, near := p.path+".capabilities."+name, config.Nearest(name, known); {
 		case !p.cfg.Capabilities[name] || taken[name]:
 		case near != "":
-			p.unknownKey(here, json.RawMessage("true"), near)
+			p.find("unknown-key", here, json.RawMessage("true"), "nearest", config.NearestKnown(near))
 		case len(p.cfg.Delegates) > 0:
 			p.find("capability-idle", here, json.RawMessage("true"))
 		}

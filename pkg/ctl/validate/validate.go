@@ -11,7 +11,6 @@ package validate
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -146,15 +145,7 @@ func (d *Document) violation(path string, v devinfo.Violation) {
 func (d *Document) unknown(path string, object map[string]json.RawMessage, known []string, same func(a, b string) bool) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.ContainsFunc(known, func(k string) bool { return same(k, key) }) {
-			d.unknownKey(path+"."+key, object[key], config.Nearest(key, known))
+			d.find("unknown-key", path+"."+key, object[key], "nearest", config.NearestKnown(config.Nearest(key, known)))
 		}
 	}
-}
-
-// unknownKey warns of a key that nothing reads; nearest "" = no known one resembles it.
-func (d *Document) unknownKey(path string, value json.RawMessage, nearest string) {
-	if nearest != "" {
-		nearest = fmt.Sprintf("; the nearest known one is %q", nearest)
-	}
-	d.find("unknown-key", path, value, "nearest", nearest)
 }
