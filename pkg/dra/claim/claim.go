@@ -35,10 +35,8 @@ type claim struct {
 	forgotten bool      // the kubelet has unprepared the claim
 
 	// Set by events and by the worker.
-	attachError string // why an ADD failed; "" = no ADD failed, or the status already contains the error
-	neverSaved  bool   // no record has been written to disk yet
-	unsaved     bool   // the record on disk differs from record
-	removed     bool   // the claim is no longer in the table
+	attachError string       // why an ADD failed; "" = no ADD failed, or the status already contains the error
+	saved       *state.Claim // the record on disk; nil = none has been written yet
 	// gatesOpen says for each attachment whether its gate was open when it was last read or written. Whoever needs a
 	// newer answer, such as the start of a sandbox, replaces the map. A read or write that has begun before then still
 	// stores its result, but in the former map, which nobody reads.
@@ -67,14 +65,18 @@ type retry struct {
 	after time.Time
 }
 
+// newClaim returns a claim whose record is on disk.
 func newClaim(record *state.Claim) *claim {
-	c := &claim{record: record, pod: record.Pod, gatesOpen: map[int]bool{}, mayStillRun: map[string]bool{}, delBackOff: map[int]retry{}}
+	c := &claim{record: record, saved: record, pod: record.Pod, gatesOpen: map[int]bool{}, mayStillRun: map[string]bool{}, delBackOff: map[int]retry{}}
 	c.ref.Namespace, c.ref.Name, c.ref.UID = record.Namespace, record.Name, types.UID(record.UID)
 	for _, at := range record.Attachments {
 		c.mayStillRun[at.IfName] = at.Phase == state.Adding || at.Phase == state.Deleting
 	}
 	return c
 }
+
+// isUnsaved reports whether the record on disk differs from that of the claim. The mutex must be held.
+func (c *claim) isUnsaved() bool { return c.saved != c.record || c.record.Pod != c.pod }
 
 func (c *claim) isFor(pod state.Pod) bool { return c.pod.UID == pod.UID }
 

@@ -46,13 +46,13 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	err = e.table.waitFor(ctx, func() (bool, error) {
 		record = c.record
 		switch {
-		case c.removed && c.failure.err != nil:
+		case !e.table.has(c) && c.failure.err != nil:
 			return false, c.failure.err
 		case c.runningStep == plan.DoForget:
 			return false, nil
-		case c.removed || c.forgotten:
+		case !e.table.has(c) || c.forgotten:
 			return false, c.unpreparedError()
-		case !c.neverSaved && c.isFor(c.record.Pod) && c.bareGatesOpen():
+		case c.saved != nil && c.isFor(c.record.Pod) && c.bareGatesOpen():
 			return true, nil
 		case c.delErrors() != nil:
 			return false, c.delErrors()
@@ -124,14 +124,14 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		left := c
 		c = newClaim(newRecord(asked, pods[0], networks))
 		c.record.Order = e.table.orderOf(c.uid())
+		c.saved = nil
 		for _, pod := range pods {
 			if err := e.table.check(c, pod); err != nil {
 				return nil, err
 			}
 		}
-		c.neverSaved, c.unsaved = true, true
 		if left != nil {
-			left.removed, c.record.Undeleted, c.retryUndeletedAt = true, left.record.Undeleted, left.retryUndeletedAt
+			c.record.Undeleted, c.retryUndeletedAt = left.record.Undeleted, left.retryUndeletedAt
 		}
 		e.table.claims[string(asked.UID)] = c
 	case !isAllocated(c.record, asked, e.Options.Driver):
@@ -171,7 +171,7 @@ func (e *Engine) Unprepare(ctx context.Context, uid string) (err error) {
 func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 	return e.table.waitFor(ctx, func() (bool, error) {
 		switch {
-		case c.removed || c.record.Unprepared():
+		case !e.table.has(c) || c.record.Unprepared():
 			return true, nil
 		case !c.forgotten:
 			return false, fmt.Errorf("claim %s was prepared again", c.ref)

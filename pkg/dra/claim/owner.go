@@ -138,14 +138,14 @@ func (t *table) assign(c *claim, pod state.Pod) error {
 	if err := t.check(c, pod); err != nil {
 		return err
 	}
-	c.pod, c.unsaved = pod, true
+	c.pod = pod
 	t.wakeNow(c)
 	return nil
 }
 
 // isInUse reports whether a sandbox may have a claim. If in doubt, it returns true. The mutex must be held.
 func (t *table) isInUse(c *claim) bool {
-	return !t.synced && !c.neverSaved || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
+	return !t.synced && c.saved != nil || t.sandboxOf(c.pod.UID) != nil || slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		if at.Phase != state.Adding && at.Phase != state.Added {
 			return false
 		}

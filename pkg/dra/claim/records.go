@@ -67,14 +67,14 @@ func (s *steps) setRecord(c *claim, record *state.Claim, saved bool) {
 		c.gatesOpen = map[int]bool{} // the gates of devices without a network still admit the former pod
 	}
 	former := c.record
-	c.record, c.unsaved = record, !saved || record.Pod != c.pod
+	c.record = record
 	for _, at := range former.Attachments {
 		if at.HasNetns(s.table.bootID) && !s.table.needsNetns(at.Sandbox) {
 			s.networks.Namespaces.Close(at.Sandbox)
 		}
 	}
 	if saved {
-		c.neverSaved = false
+		c.saved = record
 	}
 	s.table.notifyWaiters()
 }
@@ -83,7 +83,6 @@ func (s *steps) setRecord(c *claim, record *state.Claim, saved bool) {
 func (s *steps) drop(c, left *claim) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	c.removed = true
 	delete(s.table.claims, c.uid())
 	if left != nil {
 		s.table.claims[c.uid()] = left

@@ -57,7 +57,7 @@ func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) (refusal
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
 	switch {
-	case c.removed || c.forgotten:
+	case !e.table.has(c) || c.forgotten:
 		return c.unpreparedError(), nil
 	case inUse || c.known != known || e.table.isInUse(c): // the claim that was read may be out of date
 	case now == nil || !isAllocated(c.record, now, e.Options.Driver):
@@ -98,7 +98,7 @@ func (e *Engine) readIdle(ctx context.Context) {
 		e.table.observe(pods, c)
 		e.table.do(func() {
 			switch {
-			case c.removed || c.forgotten || !e.table.isIdle(c) || c.known != known: // what was read may be out of date
+			case !e.table.has(c) || c.forgotten || !e.table.isIdle(c) || c.known != known: // what was read may be out of date
 			case now == nil || !isAllocated(c.record, now, e.Options.Driver):
 				e.Options.Log.Warn("claim was deleted or allocated again without Unprepare; unpreparing it now", "claim", c.ref)
 				e.table.forget(c)

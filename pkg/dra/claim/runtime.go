@@ -170,7 +170,7 @@ func (e *Engine) ownClaims(sb *sandbox) (list []*claim, err error) {
 func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 	all := true
 	for _, c := range claims {
-		lacks := c.removed || !sb.isOf(c.record.Pod)
+		lacks := !sb.isOf(c.record.Pod)
 		for n, at := range c.record.Attachments {
 			ready := at.Bare() || at.Phase == state.Added && at.Sandbox == sb.ID
 			lacks = lacks || !at.Late && !(ready && c.gatesOpen[n])
@@ -179,7 +179,7 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 		switch {
 		case sb.ended:
 			return false, sb.err
-		case c.removed || c.forgotten:
+		case !e.table.has(c) || c.forgotten:
 			return false, c.unpreparedError()
 		case !lacks:
 		case c.runningStep == plan.DoAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):

@@ -30,7 +30,7 @@ type steps struct {
 // save writes the record. Before the first write it describes the devices without a network. If the first write
 // fails, it drops the claim, so that Prepare fails.
 func (s *steps) save(c *claim) error {
-	name, record, fresh := "saved", c.record.Clone(), c.neverSaved
+	name, record, fresh := "saved", c.record.Clone(), c.saved == nil
 	if fresh {
 		name = "prepared"
 		for n := range record.Attachments {

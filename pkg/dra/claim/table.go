@@ -163,6 +163,9 @@ func (t *table) sweep() {
 	maps.DeleteFunc(t.goneNetns, func(path string, _ bool) bool { return !paths[path] })
 }
 
+// has reports whether a claim is still in the table. The mutex must be held.
+func (t *table) has(c *claim) bool { return t.claims[c.uid()] == c }
+
 // find returns a claim and its record, or nil.
 func (t *table) find(uid string) (c *claim, record *state.Claim) {
 	t.mu.Lock()

@@ -102,7 +102,7 @@ func (w *worker) observe(c *claim) (seen observation) {
 func (w *worker) viewOf(c *claim, g plan.Goal) plan.View {
 	clock := time.Now()
 	now := plan.View{
-		NeverSaved: c.neverSaved, Unsaved: c.unsaved, MayRetry: !clock.Before(c.failure.after),
+		NeverSaved: c.saved == nil, Unsaved: c.isUnsaved(), MayRetry: !clock.Before(c.failure.after),
 		AttachError: c.attachError != "",
 		Reported:    c.record.StatusOwed && c.sentStatus != nil && reflect.DeepEqual(c.sentStatus, w.reports.devices(c)),
 	}
@@ -154,7 +154,7 @@ func (w *worker) begin(c *claim, s plan.Step, seen observation) ([]lane, bool) {
 	now := w.table.goalOf(c)
 	isInUse := func(n int) bool { return w.table.isDeviceInUse(c, &c.record.Undeleted[n]) }
 	changed := now != seen.goal || s.Do == plan.DoDelAgain && slices.ContainsFunc(s.At, isInUse)
-	if c.removed || changed {
+	if !w.table.has(c) || changed {
 		w.table.wake(c)
 		return nil, false
 	}
@@ -186,7 +186,7 @@ func (w *worker) end(c *claim, s plan.Step, g plan.Goal, lanes []lane, err error
 	c.runningStep, c.stepSandbox = plan.None, ""
 	now := w.table.goalOf(c)
 	switch {
-	case s.Do == plan.DoDel || s.Do == plan.DoDelAgain || s.Do == plan.DoRestore || c.removed: // these steps have their own back-off
+	case !w.table.has(c): // Prepare returns the error of its save
 	case err != nil && now != g: // the goal has changed, so the failure does not concern the new goal
 		w.options.Log.Warn("step failed, and is no longer needed", "step", s.Do, "claim", c.ref, "error", err)
 	case err == nil && s.Do == c.failure.step:
