@@ -103,7 +103,13 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 		reasons := map[string]int{}
 		r.Options.Notify = func(n claim.Notice) { reasons[n.Reason]++ }
 		agent := r.Start()
-		r.Plugins.SetHook(dratest.Fail("", ""))
+		var tried []time.Time
+		r.Plugins.SetHook(func(command, _, _ string) error {
+			if command == "DEL" {
+				tried = append(tried, time.Now())
+			}
+			return dratest.ErrNoMaster
+		})
 		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 		for n := range 4 { // the kubelet retries with a new sandbox
 			sb := r.Sandbox(fmt.Sprint("s", n), "pod")
@@ -120,7 +126,11 @@ func TestDELThatNeverSucceedsIsGivenUp(t *testing.T) {
 		if took := r.Unprepare("u1"); took < time.Minute || took > 3*time.Minute {
 			t.Errorf("unprepared after %v", took)
 		}
-		r.ExpectCalls("DEL", claim.DefaultDelMaxFailures)
+		var after []float64
+		for _, when := range tried {
+			after = append(after, when.Sub(tried[0]).Seconds())
+		}
+		difftest.Same(t, "times of DEL", after, []float64{0, 8, 24, 56, 120}) // DefaultDelMinRetryTime in all
 		r.ExpectPhase("Undeleted", 1)
 		difftest.Equal(t, reasons, map[string]int{claim.NoticeUndeleted: 1, claim.NoticeFailed: 1})
 		time.Sleep(90 * time.Minute)

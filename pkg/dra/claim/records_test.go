@@ -15,6 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/link/linktest"
@@ -105,6 +106,36 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 		difftest.Must(t, agent.Unprepare(t.Context(), "u1"))
 		r.ExpectNothing()
 	})
+}
+
+// What is not written yet is written when the disk takes it. Until then the record on disk leads to another DEL, at most.
+func TestPodIsDetachedWhileRecordCannotBeWritten(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		dratest.WaitIdle()
+		file := filepath.Join(r.Options.StateDir, "u1.json")
+		difftest.Must(t, os.Rename(file, file+".saved"), os.MkdirAll(filepath.Join(file, "busy"), 0o700))
+		r.EndPod(sb)
+		r.ExpectCalls("DEL", 1)
+		difftest.Says(t, r.RunPod(r.Sandbox("s2", "pod")), "record claim ns/a")
+		r.ExpectCalls("ADD", 1)
+		difftest.Must(t, os.RemoveAll(file), os.Rename(file+".saved", file))
+		time.Sleep(2 * time.Minute)
+		difftest.Same(t, "phase on disk", r.Record("u1").Attachments[0].Phase, state.Prepared)
+		r.EndAndUnprepare(r.RunSandbox("s3", "pod"), "u1")
+		r.ExpectCalls("DEL", 2)
+	})
+}
+
+func TestOnlyOneDriverWithValidNameStarts(t *testing.T) {
+	r := dratest.NewRig(t)
+	r.Start()
+	for driver, says := range map[string]string{dratest.Driver: "another driver uses it", "not_a_name": `driver "not_a_name": CDI kind`} {
+		r.Options.Driver = driver
+		_, err := claim.New(r.Options)
+		difftest.Says(t, err, says)
+	}
 }
 
 func TestDriverIsReadyOnlyWithRoomForAClaim(t *testing.T) {
