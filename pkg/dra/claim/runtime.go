@@ -182,7 +182,7 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 		case !e.table.has(c) || c.forgotten:
 			return false, c.unpreparedError()
 		case !lacks:
-		case c.runningStep == plan.DoAdd && c.stepSandbox != sb.ID && !e.table.isListed(c.stepSandbox):
+		case c.runningStep == plan.DoAdd && !e.table.isListed(c.stepSandbox):
 			return false, fmt.Errorf("the CNI plugins of an earlier sandbox, %s, are still running", c.stepSandbox)
 		case c.delErrors() != nil:
 			return false, fmt.Errorf("an earlier sandbox is not detached yet: %w", c.delErrors())

@@ -105,6 +105,25 @@ func TestADDThatFailsWhileClaimsAreCheckedFailsSandbox(t *testing.T) {
 	}
 }
 
+// The kubelet tries a new sandbox again and again while a plugin hangs for an earlier one.
+func TestNextSandboxFailsWhilePluginsOfEarlierOneRun(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "1m")))
+		r.EndPod(r.RunSandbox("s1", "pod"))
+		next := r.Sandbox("s2", "pod")
+		difftest.Says(t, r.RunPod(next), "the CNI plugins of an earlier sandbox, s1, are still running")
+		r.EndPod(next)
+		r.ExpectCalls("", 1)
+		time.Sleep(time.Minute)
+		last := r.RunSandbox("s3", "pod")
+		time.Sleep(time.Minute)
+		difftest.Must(t, r.CreateContainer(last, "u1_x"))
+		difftest.Equal(t, r.Plugins.Started, []string{"ADD s1 net1", "DEL s1 net1", "ADD s3 net1"})
+		r.EndAndUnprepare(last, "u1")
+	})
+}
+
 // The runtime did not ask while the driver restarted, and may not list a sandbox whose state is uncertain.
 func TestContainerOfMissedSandboxWaitsForNetworks(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
