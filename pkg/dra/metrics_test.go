@@ -1,10 +1,6 @@
 package dra_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,28 +10,8 @@ import (
 
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/dra/dratest"
-	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
-	"devinfo-cni.io/test/goldentest"
 )
-
-func TestMetricsShowStateAndCalls(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Offer("igb-sriov", "devices: [{ifNames: [eth77], sharing: exclusive}]").OthersError = errors.New("no answer")
-		r.Options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
-		dratest.Survey(r.Start())
-		r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "other", dratest.Net("x", "net1", "")))
-		r.Plugins.SetHook(dratest.Fail("", "s2"))
-		difftest.Says(t, r.RunPod(r.Sandbox("s2", "other")), dratest.ErrNoMaster.Error())
-		dratest.WaitIdle()
-		var all strings.Builder
-		samples := r.Samples()
-		for _, name := range slices.Sorted(maps.Keys(samples)) {
-			fmt.Fprintf(&all, "%s: %v\n", name, samples[name])
-		}
-		goldentest.File(t, "testdata/metrics.txt", all.String())
-	})
-}
 
 // literals returns the sorted, distinct matches of a regular expression's first group in files.
 func literals(t *testing.T, expression string, paths ...string) (all []string) {

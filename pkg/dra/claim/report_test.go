@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
@@ -151,4 +155,31 @@ func TestStatusShowsDeviceOfClaim(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestMetricsShowStateAndCalls(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Offer("igb-sriov", "devices: [{ifNames: [eth77], sharing: exclusive}]").OthersError = errors.New("no answer")
+		r.Options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
+		agent := r.Start()
+		agent.SetConnected(true)
+		r.ListSandboxes()
+		dratest.Survey(agent)
+		r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "other", dratest.Net("x", "net1", "")), r.ClaimOf("c", "u3", "third", dratest.Net("x", "net1", "")))
+		third := r.RunSandbox("s3", "third")
+		_, _, err := agent.CreateContainer(t.Context(), third, nil)
+		difftest.Must(t, err)
+		r.EndPod(third)
+		r.Unprepare("u3")
+		r.Plugins.SetHook(dratest.Fail("", "s2"))
+		difftest.Says(t, r.RunPod(r.Sandbox("s2", "other")), dratest.ErrNoMaster.Error())
+		r.EndPod(r.Sandbox("s2", "other"))
+		dratest.WaitIdle()
+		var all strings.Builder
+		samples := r.Samples()
+		for _, name := range slices.Sorted(maps.Keys(samples)) {
+			fmt.Fprintf(&all, "%s: %v\n", name, samples[name])
+		}
+		goldentest.File(t, "testdata/metrics.txt", all.String())
+	})
 }
