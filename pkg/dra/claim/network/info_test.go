@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/dra/dratest"
@@ -31,7 +32,10 @@ func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 		plugin func(path string) error
 		want   string // part of the file after ADD; "" = ADD fails
 	}{
-		"a plugin that writes nothing":       {func(string) error { return nil }, `"path": "/sys/bus/virtio/devices/virtio7"`},
+		"a plugin that writes nothing": {func(string) error { return nil }, `"path": "/sys/bus/virtio/devices/virtio7"`},
+		"a plugin of the future": {func(path string) error {
+			return os.WriteFile(path, []byte(strings.Replace(written, "1.1.0", "2.0.0", 1)), 0o644)
+		}, `"2.0.0"`},
 		"a plugin that writes":               {func(path string) error { return os.WriteFile(path, []byte(written), 0o644) }, "of-plugin"},
 		"a plugin that removes the file":     {os.Remove, `"path": "/sys/bus/virtio/devices/virtio7"`},
 		"a plugin that writes an empty file": {func(path string) error { return os.WriteFile(path, nil, 0o644) }, ""},
@@ -77,4 +81,13 @@ func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 			r.ExpectNothing()
 		}))
 	}
+}
+
+func TestNoPluginRunsIfDeviceInfoCannotBeWritten(t *testing.T) {
+	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+		difftest.Write(t, r.Options.DeviceInfoDir, "no directory", 0o600)
+		r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
+		difftest.Says(t, r.RunPod(r.Sandbox("s1", "pod")), "not a directory")
+		r.ExpectCalls("ADD", 0)
+	})
 }
