@@ -108,23 +108,48 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 	})
 }
 
+// blockRecord makes writes of a claim's record fail. The record on disk comes back with unblock.
+func blockRecord(r *dratest.Rig, uid string) (unblock func()) {
+	r.T.Helper()
+	dratest.WaitIdle()
+	file := filepath.Join(r.Options.StateDir, uid+".json")
+	difftest.Must(r.T, os.Rename(file, file+".saved"), os.MkdirAll(filepath.Join(file, "busy"), 0o700))
+	return func() { difftest.Must(r.T, os.RemoveAll(file), os.Rename(file+".saved", file)) }
+}
+
 // What is not written yet is written when the disk takes it. Until then the record on disk leads to another DEL, at most.
 func TestPodIsDetachedWhileRecordCannotBeWritten(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.Start()
 		sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
-		dratest.WaitIdle()
-		file := filepath.Join(r.Options.StateDir, "u1.json")
-		difftest.Must(t, os.Rename(file, file+".saved"), os.MkdirAll(filepath.Join(file, "busy"), 0o700))
+		unblock := blockRecord(r, "u1")
 		r.EndPod(sb)
 		r.ExpectCalls("DEL", 1)
 		difftest.Says(t, r.RunPod(r.Sandbox("s2", "pod")), "record claim ns/a")
 		r.ExpectCalls("ADD", 1)
-		difftest.Must(t, os.RemoveAll(file), os.Rename(file+".saved", file))
+		unblock()
 		time.Sleep(2 * time.Minute)
 		difftest.Same(t, "phase on disk", r.Record("u1").Attachments[0].Phase, state.Prepared)
 		r.EndAndUnprepare(r.RunSandbox("s3", "pod"), "u1")
 		r.ExpectCalls("DEL", 2)
+	})
+}
+
+// Otherwise the next process would not know that the DEL was given up, and the author of the pod would be told twice.
+func TestDELIsGivenUpOnlyOnRecord(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		r.Plugins.SetHook(dratest.Fail("DEL", ""))
+		unblock := blockRecord(r, "u1")
+		r.EndPod(sb)
+		time.Sleep(10 * time.Minute)
+		r.ExpectPhase("Deleting", 1)
+		difftest.Equal(t, r.Notices(), []string(nil))
+		unblock()
+		time.Sleep(2 * time.Minute)
+		r.ExpectPhase("Undeleted", 1)
+		difftest.Equal(t, r.Notices(), []string{claim.NoticeUndeleted})
 	})
 }
 
