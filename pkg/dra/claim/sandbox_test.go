@@ -384,6 +384,7 @@ func TestFailingPluginFailsPodAndLeavesNothing(t *testing.T) {
 	for behave, part := range map[string]string{
 		"refuse":       "no address left",
 		"corrupt info": "fix the CNI plugin that wrote it",
+		"empty info":   "fix the CNI plugin that wrote it",
 	} {
 		t.Run(behave, func(t *testing.T) {
 			r := dratest.NewRig(t)
