@@ -18,6 +18,7 @@ import (
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -34,7 +35,7 @@ func newNode(t *testing.T, vfs int) *node {
 	t.Helper()
 	dir := t.TempDir()
 	n := &node{t: t, dir: dir, netns: filepath.Join(dir, "netns")}
-	difftest.Must(t, os.WriteFile(filepath.Join(dir, "delegate"), []byte("#!/bin/sh\ncat >/dev/null\necho \"$CNI_NETNS\" >"+n.netns+"\n"), 0o755))
+	difftest.Must(t, os.WriteFile(filepath.Join(dir, "delegate"), []byte("#!/bin/sh\ncat >/dev/null\necho \"$CNI_NETNS\" >"+n.netns+"\necho \"$"+cleanup.WithinEnv+"\" >"+dir+"/within\n"), 0o755))
 	settings := config.Node{StateDir: filepath.Join(dir, "state"), DeviceInfoDir: filepath.Join(dir, "infos"), CDIDir: filepath.Join(dir, "cdi")}
 	n.Cleaner = cleanup.New(settings, discovery.Finder{Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys())}, "boot", slog.New(slog.DiscardHandler))
 	n.Journal.NetnsGone = func(string) (bool, error) { return false, nil }
@@ -141,5 +142,78 @@ func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
 	difftest.Same(t, "network namespace for DEL", difftest.Read(t, n.netns), e.Netns+"\n")
 	if left, err := n.Journal.Get(e.Key); left != nil || err != nil {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// DEL and GC give a delegate the network namespace of ADD, unless the path leads elsewhere now or another sandbox has got the
+// device.
+func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
+	const process = "/run/proc/4711/ns/net" // in the test's directory
+	gone := func(is bool, err error) func(*node) {
+		return func(n *node) { n.Journal.NetnsGone = func(string) (bool, error) { return is, err } }
+	}
+	lost := func(n *node) { n.remove(n.lease("device", "pci-"+capturetest.VF(0))) }
+	for name, test := range map[string]struct {
+		before, after func(n *node)                // ADD
+		netns         string                       // of ADD, in the test's directory; "" = any
+		inode         func(recorded uint64) uint64 // nil = not recorded
+		gc, none      bool
+	}{
+		"alone":                                  {},
+		"beside another VF":                      {before: func(n *node) { n.add("other", "other", 1, time.Now()) }},
+		"after an earlier sandbox":               {before: func(n *node) { n.add("earlier", "pod", 0, time.Now()) }},
+		"before a later sandbox":                 {after: func(n *node) { n.add("later", "pod", 0, time.Now()) }, none: true},
+		"without the device":                     {after: func(n *node) { lost(n); n.add("other", "other", 0, time.Now()) }, none: true},
+		"in the namespace of a process":          {netns: process, inode: func(recorded uint64) uint64 { return recorded }},
+		"in that of another process":             {netns: process, inode: func(recorded uint64) uint64 { return recorded + 1 }, none: true},
+		"in one of a process, by GC":             {netns: process, inode: func(recorded uint64) uint64 { return recorded }, gc: true, none: true},
+		"by GC":                                  {gc: true},
+		"in one that is gone, by GC":             {after: gone(true, nil), gc: true, none: true},
+		"in one that is gone":                    {after: gone(true, nil)}, // the runtime knows better
+		"in one of which that is unknown, by GC": {after: gone(false, os.ErrPermission), gc: true, none: true},
+		"with a lease of the device that is none": {after: func(n *node) {
+			lost(n)
+			difftest.Write(n.t, n.lease("device", "pci-"+capturetest.VF(0))+"/x", "", 0o600)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 2)
+			if test.before != nil {
+				test.before(n)
+			}
+			leases, err := journal.LeasesOf(n.Finder.Sys, journal.Exclusive, capturetest.VF(0))
+			difftest.Must(t, err)
+			e := &journal.Entry{
+				Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: filepath.Join(n.dir, "netns-of-pod"), Time: time.Now(), Pod: "pod", Leases: leases,
+				Delegates: []json.RawMessage{[]byte(`{"cniVersion": "1.0.0", "name": "net", "type": "delegate"}`)},
+			}
+			if test.netns != "" {
+				e.Netns = n.dir + test.netns
+			}
+			difftest.Write(t, e.Netns, "", 0o600)
+			if test.inode != nil {
+				e.Inode = test.inode(link.NetnsInode(e.Netns))
+			}
+			difftest.Must(t, n.Journal.Put(e, nil))
+			if test.after != nil {
+				test.after(n)
+			}
+			if test.gc {
+				e.Unlock()
+				judged, err := n.Journal.Get(e.Key)
+				difftest.Must(t, err)
+				done, err := n.Collect(e.Key, judged, nil)
+				difftest.Must(t, err)
+				difftest.Same(t, "done", done, true)
+			} else {
+				difftest.Must(t, n.Removal(e).Run())
+			}
+			want := e.Netns + "\n"
+			if test.none {
+				want = "\n"
+			}
+			difftest.Same(t, "network namespace", difftest.Read(t, n.netns), want)
+			difftest.Same(t, cleanup.WithinEnv, difftest.Read(t, n.dir+"/within"), "net/c0ffee/net1\n")
+		})
 	}
 }
