@@ -52,6 +52,7 @@ func TestAskedLeasesAreThoseOfEachNamedDevice(t *testing.T) {
 		{delegates: `{"kernelpath": "/sys/class"}`, err: "want the directory of a device below /sys/devices"},
 		{delegates: `{"device": "enp3s0f0v0"}`, want: vf + pf, byInterface: true},
 		{delegates: `{"device": "eth4"}`, want: strings.TrimSpace(pf), byInterface: true},
+		{delegates: `{"device": "enp3s0f0s88"}`, want: "auxiliary-mlx5_core.sf.4" + pf, byInterface: true},
 		{delegates: `{"device": "lo"}`, byInterface: true},
 		{delegates: `{"device": "none"}`, byInterface: true},
 		{delegates: `{"hwaddr": "02:03:00:00:00:00"}`, want: vf + pf, byInterface: true},
