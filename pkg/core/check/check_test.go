@@ -220,6 +220,24 @@ func TestNetnsOfUnknownStateIsNotGone(t *testing.T) {
 	}
 }
 
+// The state of an attachment is by the name of its device. The path of a socket is one in the container.
+func TestDeviceIsGoneIfTheNodeHasNoneOfItsName(t *testing.T) {
+	w := &world{t: t, dir: t.TempDir()}
+	w.captured("mlx5-vdpa")
+	a := w.checker()
+	for of, want := range map[journal.Identity]check.State{
+		{}: check.OK, {Type: "pci"}: check.OK, {Type: "pci", ID: "0000:65:00.3"}: check.OK, {Type: "pci", ID: "0000:65:1f.7"}: check.DeviceLost,
+		{Type: "vdpa", ID: "vdpa4"}: check.OK, {Type: "vdpa", ID: "vdpa99"}: check.DeviceLost,
+		{Type: "vdpa", ID: "0000:65:00.3"}: check.OK, {Type: "vdpa", ID: "0000:65:1f.7"}: check.DeviceLost,
+		{Type: "vhost-user", ID: "/run/app/gone.sock"}: check.OK, {Type: "memif", ID: "vdpa99"}: check.OK,
+	} {
+		state, why := a.State(&journal.Entry{BootID: boot, Complete: true, Device: of}, nil)
+		if state != want || strings.Contains(why, of.ID) != (want == check.DeviceLost || of.ID == "") {
+			t.Errorf("%v: %s, %q", of, state, why)
+		}
+	}
+}
+
 func TestUnreadableFileIsReportedAsUnreadable(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.captured("mlx5-legacy")
