@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
 	"github.com/containernetworking/cni/pkg/version"
+	kjson "sigs.k8s.io/json"
 
 	"devinfo-cni.io/pkg/core/config"
 )
@@ -40,13 +41,11 @@ func list(raw json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
 		wrong.add("config", `config has both "type" and "plugins"`, remedy)
 		return nil
 	case single:
-		wrapped := map[string]any{"plugins": []json.RawMessage{raw}}
-		for _, key := range []string{"cniVersion", "name"} {
-			if v, ok := fields[key]; ok {
-				wrapped[key] = v
-			}
-		}
-		raw, _ = json.Marshal(wrapped)
+		raw, _ = json.Marshal(struct {
+			CNIVersion json.RawMessage   `json:"cniVersion,omitempty"`
+			Name       json.RawMessage   `json:"name,omitempty"`
+			Plugins    []json.RawMessage `json:"plugins"`
+		}{fields["cniVersion"], fields["name"], []json.RawMessage{raw}})
 	case !many:
 		wrong.add("config", `config must have the key "type" or "plugins"`, remedy)
 		return nil
@@ -144,61 +143,52 @@ type named struct {
 	isText bool // false: value is ""
 }
 
-// A scanner reads a valid JSON text once.
+// A scanner looks at all keys of decoded parameters.
 type scanner struct {
-	dec   *json.Decoder
-	types []named // in the order of the text
+	types []named
 	wrong refusals
 }
 
 // scan collects the values of all keys "type". It refuses ambiguous keys, which a plugin may read differently:
 // duplicate keys, keys that differ only by letter case, and other spellings of "type" and of the keys that contain
 // plugins. It also refuses keys that only the runtime may set.
-func scan(raw []byte) *scanner {
-	s := &scanner{dec: json.NewDecoder(bytes.NewReader(raw))}
-	s.dec.UseNumber()
-	s.value("")
-	return s
+func (s *scanner) scan(raw []byte) error {
+	var tree any
+	repeated, err := kjson.UnmarshalStrict(raw, &tree)
+	for _, r := range repeated {
+		at := r.(kjson.FieldError).FieldPath()
+		s.wrong.add(at, fmt.Sprintf("the key %s occurs twice", quote(at)), "remove one of them")
+	}
+	s.value("", tree)
+	return err
 }
 
-// value scans the value at path. Token returns no error, because the text is valid.
-func (s *scanner) value(path string) {
-	token, _ := s.dec.Token()
+func (s *scanner) value(path string, value any) {
 	if path == "type" || strings.HasSuffix(path, ".type") {
-		text, isText := token.(string)
+		text, isText := value.(string)
 		s.types = append(s.types, named{path, text, isText})
 	}
-	var keys []string
-	switch token {
-	case json.Delim('{'):
-		for s.dec.More() {
-			token, _ := s.dec.Token()
-			key, _ := token.(string)
+	switch value := value.(type) {
+	case map[string]any:
+		keys := slices.Sorted(maps.Keys(value))
+		for n, key := range keys {
 			at := strings.TrimPrefix(path+"."+key, ".")
-			s.checkKey(key, at, keys)
-			keys = append(keys, key)
-			s.value(at)
+			s.checkKey(key, at, keys[:n])
+			s.value(at, value[key])
 		}
-	case json.Delim('['):
-		for n := 0; s.dec.More(); n++ {
-			s.value(fmt.Sprintf("%s[%d]", path, n))
+	case []any:
+		for n := range value {
+			s.value(fmt.Sprintf("%s[%d]", path, n), value[n])
 		}
-	default:
-		return
 	}
-	_, _ = s.dec.Token() // the closing delimiter
 }
 
 func (s *scanner) checkKey(key, at string, before []string) {
 	wrong := func(what, remedy string) { s.wrong.add(at, fmt.Sprintf("the key %s %s", quote(at), what), remedy) }
-	for _, other := range before {
-		if other == key {
-			wrong("occurs twice", "remove one of them")
-			return
-		} else if strings.EqualFold(other, key) {
-			wrong(fmt.Sprintf("differs from %s by letter case only", quote(other)), "remove one of them")
-			return
-		}
+	alike := func(other string) bool { return strings.EqualFold(other, key) }
+	if n := slices.IndexFunc(before, alike); n >= 0 {
+		wrong(fmt.Sprintf("differs from %s by letter case only", quote(before[n])), "remove one of them")
+		return
 	}
 	for _, word := range []string{"type", "ipam", "plugins", "delegates"} {
 		if key != word && strings.EqualFold(key, word) {

@@ -1,6 +1,7 @@
 package cniconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -49,12 +50,6 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 		wrong.add("", noConfig+" for driver "+p.Driver,
 			"use a DeviceClass with a config, or add one to the claim if the node allows this")
 	}
-	for _, key := range slices.Sorted(maps.Keys(claim.values)) {
-		if !slices.Contains(class.allowedClaimArgs, key) {
-			wrong.add(key, fmt.Sprintf("%s %.80s: the DeviceClass does not allow claims to set it", key, claim.values[key]),
-				fmt.Sprintf("remove it, or add it to the DeviceClass: allowedClaimArgs: [%s]", key))
-		}
-	}
 	class.values = claim.values
 	if claim.config != nil {
 		class.config, class.list = claim.config, claim.list
@@ -99,7 +94,8 @@ func (p Policy) both(configs []resourceapi.DeviceAllocationConfiguration) (class
 func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (out parameters, wrong refusals) {
 	const limit = resourceapi.OpaqueParametersMaxLength
 	var fields map[string]json.RawMessage
-	err := json.Unmarshal(raw, &fields)
+	var s scanner
+	err := cmp.Or(json.Unmarshal(raw, &fields), s.scan(raw))
 	switch {
 	case len(raw) == 0:
 		wrong.add("", "parameters are empty", "give apiVersion, kind, and ifName or config")
@@ -113,7 +109,6 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	if wrong != nil {
 		return out, wrong
 	}
-	s := scan(raw)
 	wrong = s.wrong
 	wrong.checkKeys(fields, source)
 	wrong.oneOf(fields, "apiVersion", apiVersions)

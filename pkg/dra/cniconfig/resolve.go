@@ -129,6 +129,17 @@ func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n N
 // reports whether the request may have several devices. The refusals are all mistakes.
 func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool, numbers numbering) (Network, refusals) {
 	params, wrong := p.parameters(configs)
+	for _, key := range slices.Sorted(maps.Keys(params.values)) {
+		arg := fmt.Sprintf("%s %.80s: ", key, params.values[key])
+		supports := func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] }
+		switch {
+		case !slices.Contains(params.allowedClaimArgs, key):
+			wrong.add(key, arg+"the DeviceClass does not allow claims to set it", fmt.Sprintf("remove it, or add it to the DeviceClass: allowedClaimArgs: [%s]", key))
+		case params.list != nil && !slices.ContainsFunc(params.list.Plugins, supports):
+			wrong.add(key, fmt.Sprintf("%sno plugin of network %s supports it", arg, params.list.Name),
+				fmt.Sprintf(`remove it, or give a plugin "capabilities": {%q: true} in the DeviceClass`, key))
+		}
+	}
 	ifName := numbers.next(params.ifName)
 	switch {
 	case params.ifName == "" && wrong != nil: // it may be one of the mistakes
@@ -141,13 +152,6 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	parsed := params.list
 	if parsed == nil {
 		return Network{}, wrong
-	}
-	for _, key := range slices.Sorted(maps.Keys(params.values)) {
-		supported := slices.ContainsFunc(parsed.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[key] })
-		if !supported && slices.Contains(params.allowedClaimArgs, key) {
-			wrong.add(key, fmt.Sprintf("%s %.80s: no plugin of network %s supports it", key, params.values[key], parsed.Name),
-				fmt.Sprintf(`remove it, or give a plugin "capabilities": {%q: true} in the DeviceClass`, key))
-		}
 	}
 	places, err := deviceKeys(params.device, parsed)
 	if wrong == nil {
