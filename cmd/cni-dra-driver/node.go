@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"time"
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
@@ -38,7 +39,7 @@ func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
 	memory := podresources.Memory{Socket: socket, Driver: driver}
 	conditions := &settings.Memory{Proc: "/proc"}
 	return &devices.Inventory{
-		Rules: rules, File: o.devices, Events: event.Listen, Times: inventory.DefaultTimes(),
+		Rules: rules, File: o.devices, Events: event.Listen, Settle: time.Second, Poll: time.Minute,
 		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
 		Host: func() (inventory.Host, error) {
 			if o.captureFile != "" {

@@ -99,7 +99,7 @@ func TestEachClaimNeedsOneReadAndOnePatch(t *testing.T) {
 	var looks atomic.Int64
 	o := &r.Options
 	o.Devices.Inventory = n.Inventory()
-	o.Devices.Inventory.Times.Poll = 10 * time.Millisecond
+	o.Devices.Inventory.Poll = 10 * time.Millisecond
 	netns := o.Netns
 	o.Netns = func(path string) error { looks.Add(1); return netns(path) }
 	r.StartKubelet(client, 0)

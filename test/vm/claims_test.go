@@ -16,6 +16,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore"
 	"devinfo-cni.io/pkg/host/event"
@@ -62,20 +63,14 @@ func TestOffersFollowDeviceChanges(t *testing.T) {
 	t.Cleanup(func() { cardBack(t) })
 	rules := filepath.Join(t.TempDir(), "devices.yaml")
 	write(t, rules, offerAll)
-	events, err := event.Listen(t.Context())
-	must(t, err)
-	look := make(chan struct{})
-	go inventory.Watch(t.Context(), events, inventory.Times{Settle: inventory.DefaultTimes().Settle, Poll: time.Hour}, func() {
-		select {
-		case look <- struct{}{}:
-		case <-t.Context().Done():
-		}
-	})
+	node := devices.New(devices.Options{Inventory: &devices.Inventory{Events: event.Listen, Settle: time.Second}}, nil)
+	go node.Watch(t.Context())
+	node.Publish()
 	follow := func(what string, holds func(map[string]resourceapi.Device) bool) {
 		t.Helper()
 		for limit := time.After(patient); ; {
 			select {
-			case <-look:
+			case <-node.Changed():
 				if holds(offered(t, rules)) {
 					return
 				}

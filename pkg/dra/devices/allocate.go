@@ -81,7 +81,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 }
 
 // surveyFor returns the last survey if it still offers all the devices. Otherwise it surveys the node. The last survey
-// is at most [inventory.Times.Poll] old, and a new survey of a thousand VFs takes longer than the rest of Prepare. For
+// is at most [Inventory].Poll old, and a new survey of a thousand VFs takes longer than the rest of Prepare. For
 // an exclusive device, surveyFor returns an error while the devices allocated outside DRA are unknown.
 func (n *Node) surveyFor(ctx context.Context, claim types.UID, results []resourceapi.DeviceRequestAllocationResult) (survey, error) {
 	s := *n.last.Load()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -244,27 +243,25 @@ func (l *Leases) Release(claim string, at *state.Attachment) error {
 	return l.node.Journal.ReleaseIf(leaseRecord(claim, at), func() error { return nil })
 }
 
-// Collect releases the leases of claims without a record. It never holds the lock of the journal and the mutex of
-// the claims at the same time. A claim may therefore get a record and a lease during Collect. Collect detects this
-// by comparing the lease record before and after.
+// Collect releases the leases of claims without a record. A claim may get a record, and then a lease, during Collect, which
+// therefore looks for the record again while no lease changes.
 func (l *Leases) Collect() error {
 	if l.node.Journal == nil {
 		return nil
 	}
-	errTaken := errors.New("the claim has a new lease")
+	errNeeded := errors.New("the claim has a record")
 	records, failed := l.node.Journal.Claims()
 	for _, record := range records {
-		before, _ := l.node.Journal.Claim(record)
-		if uid, _, _ := strings.Cut(record, "="); l.node.claims.OnRecord(uid) {
-			continue
-		}
-		err := l.node.Journal.ReleaseIf(record, func() error {
-			if now, _ := l.node.Journal.Claim(record); !reflect.DeepEqual(before, now) {
-				return errTaken
+		needed := func() error {
+			if uid, _, _ := strings.Cut(record, "="); l.node.claims.OnRecord(uid) {
+				return errNeeded
 			}
 			return nil
-		})
-		if !errors.Is(err, errTaken) {
+		}
+		if needed() != nil {
+			continue
+		}
+		if err := l.node.Journal.ReleaseIf(record, needed); !errors.Is(err, errNeeded) {
 			failed = errors.Join(failed, err)
 		}
 	}

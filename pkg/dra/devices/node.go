@@ -65,7 +65,7 @@ type Options struct {
 
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
-	Reached func(name string) // called after each write to a device; nil = not called
+	Reached func(name string) // called after each write to a device
 }
 
 // Inventory configures which devices of the node are offered.
@@ -74,7 +74,8 @@ type Inventory struct {
 	File   string                                         // path of the rules file, for messages
 	Host   func() (inventory.Host, error)                 // reads the node
 	Events func(context.Context) (<-chan struct{}, error) // sends when the node may have changed, until the context ends
-	Times  inventory.Times
+	Settle time.Duration                                  // time for which events are collected, because VFs appear one by one
+	Poll   time.Duration                                  // interval between reads without events
 	Labels func(context.Context) (map[string]string, error) // reads the labels of this Node object; required if Rules select nodes
 	// Others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. If it cannot determine
 	// them, it returns an error and the last known devices. The driver then prepares no exclusive device.
@@ -109,15 +110,16 @@ type Node struct {
 
 	oldKernel sync.Once // the first device on a kernel without ethtool's netlink interface
 
-	// Only Slices uses the next three.
+	// Only Slices uses the next two.
 	left       *state.Offer // last offer that was written
-	again      *time.Timer  // requests the next publication
 	nextLabels time.Time    // earliest time of the next read of the Node object's labels
 
 	selected atomic.Pointer[inventory.Rules] // rules for the labels of the Node object; nil = not known yet
 	last     atomic.Pointer[survey]          // last published survey
 
 	mu            sync.Mutex
+	again         *time.Timer       // publishes
+	due           time.Time         // when again does so; zero = never
 	unknown       error             // why the result of Others is incomplete; nil = it is complete
 	problems      map[string]string // by device, for the author of its pod; "" = healthy
 	examined      time.Time         // time of problems
@@ -129,12 +131,15 @@ const never = time.Duration(math.MaxInt64)
 
 // New returns a Node of the devices that claims hold.
 func New(o Options, claims Claims) *Node {
-	if o.Reached == nil {
-		o.Reached = func(string) {}
-	}
-	n := &Node{Options: o, claims: claims, metrics: newMetrics(o.Metrics), changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
+	n := &Node{Options: o, claims: claims, changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
+	n.metrics = newMetrics(n)
 	n.Leases.node = n
-	n.again = time.AfterFunc(never, n.Publish)
+	n.again = time.AfterFunc(never, func() {
+		n.mu.Lock()
+		n.due = time.Time{}
+		n.mu.Unlock()
+		n.Publish()
+	})
 	n.last.Store(&survey{})
 	return n
 }
@@ -149,11 +154,18 @@ func (n *Node) Publish() {
 	}
 }
 
-// WithoutSharing records that the API server does not support shared devices. It reports true at the first call.
-func (n *Node) WithoutSharing() bool {
-	n.metrics.sharing.Set(0)
-	return !n.unshared.Swap(true)
+// publishIn publishes after a time at most.
+func (n *Node) publishIn(wait time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at := time.Now().Add(wait); n.due.IsZero() || at.Before(n.due) {
+		n.due = at
+		n.again.Reset(wait)
+	}
 }
+
+// WithoutSharing records that the API server does not support shared devices. It reports true at the first call.
+func (n *Node) WithoutSharing() bool { return !n.unshared.Swap(true) }
 
 // Sharing reports whether the API server supports shared devices. It reports true until [Node.WithoutSharing].
 func (n *Node) Sharing() bool { return !n.unshared.Load() }
@@ -165,38 +177,43 @@ func (n *Node) OthersKnown() error {
 	return n.unknown
 }
 
-// Watch publishes the slices again when the node may have changed, until ctx ends.
+// Watch publishes the slices again after events of the node, until ctx ends.
 func (n *Node) Watch(ctx context.Context) {
 	if n.Inventory == nil {
 		return
 	}
 	events, err := n.Inventory.Events(ctx)
 	if err != nil {
-		n.Log.Error("cannot watch the node's devices, only poll them", "interval", n.Inventory.Times.Poll, "error", err)
+		n.Log.Error("cannot watch the node's devices, only poll them", "interval", n.Inventory.Poll, "error", err)
 	}
-	inventory.Watch(ctx, events, n.Inventory.Times, n.Publish)
+	for open := err == nil; open; {
+		select {
+		case <-ctx.Done():
+			return
+		case _, open = <-events:
+			n.publishIn(n.Inventory.Settle)
+		}
+	}
 }
 
 // metrics are documented in docs/dra/reference.md.
 type metrics struct {
-	sharing    prometheus.Gauge
-	known      prometheus.Gauge
 	unmatched  *prometheus.GaugeVec
 	mismatches *prometheus.CounterVec // by one of [restore.SettingNames]
 }
 
-func newMetrics(to prometheus.Registerer) *metrics {
-	in := promauto.With(to)
+func newMetrics(n *Node) *metrics {
+	in := promauto.With(n.Metrics)
 	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
-	m := &metrics{
-		sharing:    in.NewGauge(gauge("devinfo_dra_sharing_supported", "0 if the API server cannot share devices among claims, which needs Kubernetes 1.36; else 1.")),
-		known:      in.NewGauge(gauge("devinfo_dra_external_allocations_known", "1 while the driver knows which devices are allocated outside DRA (device plugins, Multus, sriov-cni), else 0.")),
+	number := map[bool]float64{true: 1}
+	in.NewGaugeFunc(gauge("devinfo_dra_sharing_supported", "0 if the API server cannot share devices among claims, which needs Kubernetes 1.36; else 1."),
+		func() float64 { return number[n.Sharing()] })
+	in.NewGaugeFunc(gauge("devinfo_dra_external_allocations_known", "1 while the driver knows which devices are allocated outside DRA (device plugins, Multus, sriov-cni), else 0."),
+		func() float64 { return number[n.OthersKnown() == nil] })
+	return &metrics{
 		unmatched:  in.NewGaugeVec(gauge("devinfo_dra_unmatched_rules", "1 for each rule of --devices that no device of this node matches, with the device that comes nearest."), []string{"rule", "nearest"}),
 		mismatches: in.NewCounterVec(prometheus.CounterOpts{Name: "devinfo_dra_device_mismatches_total", Help: "Device settings that still differed from their pre-ADD value after DEL, by setting and whether the driver restored them."}, []string{"setting", "restored"}),
 	}
-	m.known.Set(1)
-	m.sharing.Set(1)
-	return m
 }
 
 // numaLists replaces the attribute numaNode of devices by a list if [Options].NUMANode selects that. Rules and records

@@ -44,7 +44,7 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	wait := n.noteUnknown(unknown)
 	n.readLabels(ctx)
 	s, err := n.survey(others, sharers, unknown)
-	n.again.Reset(min(wait, s.wait))
+	n.publishIn(min(wait, s.wait, n.Inventory.Poll))
 	if err != nil {
 		n.Log.Error("cannot read the node's devices: keeping the published ones", "error", err)
 		return nil, false
@@ -79,10 +79,10 @@ func (n *Node) readLabels(ctx context.Context) {
 	if err != nil {
 		n.Log.Error("cannot read the labels of the Node object: using the last known ones", "known", n.selected.Load() != nil, "error", err)
 		n.nextLabels = time.Now().Add(labelsPatience)
-		time.AfterFunc(labelsPatience, n.Publish)
+		n.publishIn(labelsPatience)
 		return
 	}
-	n.nextLabels = time.Now().Add(n.Inventory.Times.Poll / 2)
+	n.nextLabels = time.Now().Add(n.Inventory.Poll / 2)
 	rules := n.Inventory.Rules.On(labels)
 	n.selected.Store(&rules)
 }
@@ -211,7 +211,6 @@ func (n *Node) others(ctx context.Context, prepared types.UID) (alone, shared ma
 func (n *Node) noteUnknown(why error) (wait time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.metrics.known.Set(map[bool]float64{true: 1}[why == nil])
 	if why != nil && (n.unknown == nil || n.unknown.Error() != why.Error()) {
 		n.Log.Error("cannot tell which devices are allocated outside DRA: exclusive devices are tainted and will not be prepared", "error", why)
 	}

@@ -36,7 +36,7 @@ func TestRulesFollowLabelsOfNode(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		labels, broken := map[string]string{"rack": "a"}, errors.New("no API server")
 		r.Offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, pfNames: [p0], sharing: exclusive}, {ifNames: [p0], sharing: shared}]")
-		r.Options.Devices.Inventory.Times.Poll = time.Minute
+		r.Options.Devices.Inventory.Poll = time.Minute
 		r.Options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) { return labels, broken }
 		agent := r.Start()
 		_, ok := agent.Node.Slices(t.Context())
@@ -218,6 +218,36 @@ func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
 	})
 }
 
+func TestNodeIsReadSoonAfterEventsAndRegularly(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Offer("mlx5-switchdev", "")
+		of, events := r.Options.Devices.Inventory, make(chan struct{})
+		of.Settle, of.Poll = time.Second, time.Minute
+		of.Events = func(context.Context) (<-chan struct{}, error) { return events, nil }
+		node, start := r.Start().Node, time.Now()
+		go node.Watch(t.Context())
+		var at []time.Duration
+		go func() {
+			for {
+				node.Slices(t.Context())
+				at = append(at, time.Since(start))
+				select {
+				case <-node.Changed():
+				case <-t.Context().Done():
+					return
+				}
+			}
+		}()
+		for _, pause := range []time.Duration{10 * time.Second, 300 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second} {
+			time.Sleep(pause)
+			events <- struct{}{}
+		}
+		close(events) // 15.6 s after the start
+		time.Sleep(2 * time.Minute)
+		difftest.Equal(t, at, []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond})
+	})
+}
+
 // If external allocations or the labels of the Node object are unknown, or allocations will soon end, they are read
 // again before the next poll. They are read only once, even if the node changes often.
 func TestExternalAllocationsAndLabelsAreReadAgainOnce(t *testing.T) {
@@ -236,6 +266,7 @@ func TestExternalAllocationsAndLabelsAreReadAgainOnce(t *testing.T) {
 			r.Offer("mlx5-switchdev", "devices: [{nodes: {matchLabels: {rack: a}}, ifNames: [p0], sharing: shared}]").OthersError = test.others
 			r.Options.Devices.Inventory.Labels = func(context.Context) (map[string]string, error) { return nil, test.labels }
 			r.Options.Devices.Inventory.Waits = func() time.Duration { return test.waits }
+			r.Options.Devices.Inventory.Poll = 2 * time.Hour
 			agent := r.Start()
 			for range 20 { // changes of the node
 				dratest.Survey(agent)

@@ -90,7 +90,7 @@ func InventoryOf(host inventory.Host, rules string) *devices.Inventory {
 	parsed, err := inventory.ParseRules([]byte(rules))
 	Check(err)
 	return &devices.Inventory{
-		Rules: parsed, Host: func() (inventory.Host, error) { return host, nil }, Times: inventory.Times{Settle: time.Millisecond, Poll: time.Hour},
+		Rules: parsed, Host: func() (inventory.Host, error) { return host, nil }, Settle: time.Millisecond, Poll: time.Hour,
 		Events: func(context.Context) (<-chan struct{}, error) { return nil, nil },
 		Others: func(context.Context) (map[string]string, error) { return nil, nil }, Waits: func() time.Duration { return 0 },
 	}

@@ -1,7 +1,6 @@
 package inventory_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -11,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -168,25 +165,6 @@ func deviceNames(list []inventory.Slice) (names [][]string) {
 		names = append(names, in)
 	}
 	return names
-}
-
-func TestWatchCollectsEventsAndPolls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		events := make(chan struct{})
-		start := time.Now()
-		var at []time.Duration
-		go inventory.Watch(ctx, events, inventory.DefaultTimes(), func() { at = append(at, time.Since(start)) })
-		for _, pause := range []time.Duration{10 * time.Second, 300 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second} {
-			time.Sleep(pause)
-			events <- struct{}{}
-		}
-		close(events) // 15.6 s after the start
-		time.Sleep(2 * time.Minute)
-		stop()
-		synctest.Wait()
-		difftest.Equal(t, at, []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond})
-	})
 }
 
 // full returns a configuration that reaches every limit.
