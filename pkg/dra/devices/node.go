@@ -71,11 +71,11 @@ type Options struct {
 // Inventory configures which devices of the node are offered.
 type Inventory struct {
 	Rules  inventory.Rules
-	File   string                                         // path of the rules file, for messages
-	Host   func() (inventory.Host, error)                 // reads the node
-	Events func(context.Context) (<-chan struct{}, error) // sends when the node may have changed, until the context ends
-	Settle time.Duration                                  // time for which events are collected, because VFs appear one by one
-	Poll   time.Duration                                  // interval between reads without events
+	File   string                                           // path of the rules file, for messages
+	Host   func() (inventory.Host, error)                   // reads the node
+	Events func(context.Context) (<-chan struct{}, error)   // sends when the node may have changed, until the context ends
+	Settle time.Duration                                    // time for which events are collected, because VFs appear one by one
+	Poll   time.Duration                                    // interval between reads without events
 	Labels func(context.Context) (map[string]string, error) // reads the labels of this Node object; required if Rules select nodes
 	// Others returns the devices that were allocated outside DRA: see [inventory.DecideInput]. If it cannot determine
 	// them, it returns an error and the last known devices. The driver then prepares no exclusive device.

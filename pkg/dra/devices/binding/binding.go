@@ -195,29 +195,26 @@ func (b *binder) value(key string) string {
 }
 
 type pluginType struct {
-	kinds   []hostdev.Kind // kinds that the plugin can attach
-	bridges []hostdev.Kind // kinds that the plugin uses as its bridge
-	wants   string         // the required device, for errors; "" = the plugin ignores other devices
-	into    string         // key for devices of kinds
-	pciOnly bool           // the plugin does not support auxiliary device names
-	chained bool           // the plugin extends the attachment of another plugin
+	keys    map[hostdev.Kind]string // keys for the kinds of devices that the plugin can use
+	wants   string                  // the required device, for errors; "" = the plugin ignores other devices
+	pciOnly bool                    // the plugin does not support auxiliary device names
+	chained bool                    // the plugin extends the attachment of another plugin
 }
 
 // types returns the plugin types with known keys. The table follows the code of each plugin.
 func types() map[string]pluginType {
-	functions := []hostdev.Kind{hostdev.VF, hostdev.PF, hostdev.NIC}
-	devices := append(functions, hostdev.SF, hostdev.VDPA)
-	vf, bridge, ovs := []hostdev.Kind{hostdev.VF}, []hostdev.Kind{hostdev.Bridge}, []hostdev.Kind{hostdev.OVS}
-	master := pluginType{kinds: []hostdev.Kind{hostdev.PF, hostdev.NIC, hostdev.Bond, hostdev.Bridge, hostdev.OVS}, wants: "needs a master", into: "master"}
+	type keys = map[hostdev.Kind]string
+	const vf, pf, nic, sf, vdpa, bridge, ovs = hostdev.VF, hostdev.PF, hostdev.NIC, hostdev.SF, hostdev.VDPA, hostdev.Bridge, hostdev.OVS
+	master := pluginType{keys: keys{pf: "master", nic: "master", hostdev.Bond: "master", bridge: "master", ovs: "master"}, wants: "needs a master"}
 	return map[string]pluginType{
-		"sriov":              {kinds: vf, wants: "needs a VF", into: "deviceID", pciOnly: true},
-		"ib-sriov":           {kinds: []hostdev.Kind{hostdev.VF, hostdev.PF}, wants: "needs a VF, or a PF on vfio-pci", into: "deviceID", pciOnly: true},
-		"accelerated-bridge": {kinds: vf, bridges: bridge, wants: "needs a VF or a bridge", into: "deviceID", pciOnly: true},
-		"ovs":                {kinds: []hostdev.Kind{hostdev.VF, hostdev.VDPA}, bridges: ovs, wants: "needs a VF, a vDPA device on a VF, or a bridge of Open vSwitch", into: "deviceID", pciOnly: true},
-		"rdma":               {kinds: functions, wants: "needs a PCI function", into: "deviceID", pciOnly: true, chained: true},
-		"host-device":        {kinds: devices, wants: "needs a device", into: "pciBusID"},
-		"devinfo":            {kinds: devices, into: "deviceID", chained: true},
-		"bridge":             {bridges: bridge, wants: "needs a Linux bridge"},
+		"sriov":              {keys: keys{vf: "deviceID"}, wants: "needs a VF", pciOnly: true},
+		"ib-sriov":           {keys: keys{vf: "deviceID", pf: "deviceID"}, wants: "needs a VF, or a PF on vfio-pci", pciOnly: true},
+		"accelerated-bridge": {keys: keys{vf: "deviceID", bridge: "bridge"}, wants: "needs a VF or a bridge", pciOnly: true},
+		"ovs":                {keys: keys{vf: "deviceID", vdpa: "deviceID", ovs: "bridge"}, wants: "needs a VF, a vDPA device on a VF, or a bridge of Open vSwitch", pciOnly: true},
+		"rdma":               {keys: keys{vf: "deviceID", pf: "deviceID", nic: "deviceID"}, wants: "needs a PCI function", pciOnly: true, chained: true},
+		"host-device":        {keys: keys{vf: "pciBusID", pf: "pciBusID", nic: "pciBusID", sf: cniconfig.RuntimeDeviceID, vdpa: "device"}, wants: "needs a device"},
+		"devinfo":            {keys: keys{vf: "deviceID", pf: "deviceID", nic: "deviceID", sf: "deviceID", vdpa: "deviceID"}, chained: true},
+		"bridge":             {keys: keys{bridge: "bridge"}, wants: "needs a Linux bridge"},
 		"macvlan":            master,
 		"ipvlan":             master,
 		"vlan":               master,
@@ -228,32 +225,26 @@ func types() map[string]pluginType {
 // key returns the key for a device, or "" if the plugin ignores it. why is the reason if the plugin cannot use the
 // device; "" = it can.
 func (p pluginType) key(d inventory.Device, shared, capable bool) (key, why string) {
-	known := slices.Contains(p.kinds, d.Kind)
+	key, known := p.keys[d.Kind]
 	switch {
-	case slices.Contains(p.bridges, d.Kind):
-		return "bridge", ""
-	case p.wants == "" && (shared || !known):
+	case p.wants == "" && (shared || !known || d.ID() == ""):
 		return "", ""
-	case shared && p.into != "master":
+	case key == "bridge":
+		return key, ""
+	case shared && key != "master":
 		return "", p.wants + " that no other pod has"
-	case !known || p.into == "master" && d.IfName == "":
+	case !known || key == "master" && d.IfName == "":
 		return "", p.wants
 	case p.pciOnly && (d.Aux != "" || d.ID() == ""):
 		return "", "needs a PCI address"
-	case p.into == "deviceID" && d.ID() == "":
-		return "", ""
-	case p.into != "pciBusID": // all types except host-device
-		return p.into, ""
-	case d.Kind == hostdev.VDPA && d.IfName == "":
+	case key == "device" && d.IfName == "":
 		return "", "moves only interfaces and PCI functions"
-	case d.Kind == hostdev.VDPA || d.ID() == "":
+	case key == "pciBusID" && d.ID() == "":
 		return "device", ""
-	case d.Aux == "":
-		return "pciBusID", ""
-	case capable: // the plugin gets the name of the SF by the capability
-		return "", ""
+	case key == cniconfig.RuntimeDeviceID && !capable:
+		return "", "finds auxiliary devices only by the capability deviceID"
 	}
-	return "", `finds auxiliary devices only by the capability deviceID`
+	return key, ""
 }
 
 func remedy(plugin string) string {
