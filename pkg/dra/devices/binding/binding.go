@@ -70,15 +70,9 @@ type binder struct {
 func (b *binder) usual(conf plugin, taken *bool) error {
 	name, capable := conf.name(), conf.capable()
 	if capable && b.device.ID() != "" && !b.shared {
-		if err := b.put(conf, cniconfig.RuntimeDeviceID); err != nil {
-			return err
-		}
-		*taken = true
+		b.deviceID, *taken = b.device.ID(), true
 	}
-	t, known := types()[name]
-	if !known {
-		return nil
-	}
+	t := types()[name]
 	key, why := t.key(b.device, b.shared, capable)
 	switch {
 	case why != "":
