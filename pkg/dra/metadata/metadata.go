@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
@@ -196,15 +197,11 @@ func NextGeneration(former, text []byte) ([]byte, error) {
 		return text, err
 	}
 	var raised bytes.Buffer
-	to := json.NewEncoder(&raised)
-	for documents := json.NewDecoder(bytes.NewReader(text)); documents.More(); {
-		document, object := map[string]json.RawMessage{}, map[string]any{}
-		if err := errors.Join(documents.Decode(&document), json.Unmarshal(document["metadata"], &object)); err != nil {
-			return nil, err
-		}
-		object["generation"] = last.Generation + 1
-		document["metadata"], _ = json.Marshal(object) // strings and numbers always encode
-		if err := to.Encode(document); err != nil {
+	from, to := json.NewDecoder(bytes.NewReader(text)), json.NewEncoder(&raised)
+	for from.UseNumber(); from.More(); {
+		document := map[string]any{}
+		err := errors.Join(from.Decode(&document), unstructured.SetNestedField(document, last.Generation+1, "metadata", "generation"), to.Encode(document))
+		if err != nil {
 			return nil, err
 		}
 	}

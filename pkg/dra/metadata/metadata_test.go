@@ -66,6 +66,8 @@ func TestDataHasAtMost10KiB(t *testing.T) {
 		"with a long result": {`{"a":"` + long(10240) + `"}`, `{` + vfText + `}`, "the CNI result is left out of data: it has 10327 bytes, at most 10240 are allowed", vf},
 		"with garbage":       {`[]`, `{` + vfText + `}`, "data is left out: the CNI result is not a JSON object", vf},
 		"lengthy itself":     {`{}`, "", "data is left out: it has 10314 bytes, at most 10240 are allowed", lengthy},
+		"itself at the limit": {`{"a":1}`, `{"devinfo-cni.io/device":{"rdma":"` + long(10203) + `"}}`,
+			"the CNI result is left out of data: it has 10246 bytes, at most 10240 are allowed", view.Device{RDMA: long(10203)}},
 	} {
 		data, warnings := metadata.Data(json.RawMessage(test.result), test.of)
 		got := ""
@@ -96,6 +98,32 @@ func TestAttributesComeFromDeviceInfoAndSysfs(t *testing.T) {
 	})
 }
 
+// A metadata file has a document for each version of the format.
+func TestGenerationRisesAboveThatOfFormerText(t *testing.T) {
+	text := func(uid string, generations ...int64) (all string) {
+		for _, n := range generations {
+			all += fmt.Sprintf(`{"apiVersion":"metadata.resource.k8s.io/v1beta1","kind":"DeviceMetadata","metadata":{"generation":%d,"uid":%q},"requests":[{"name":"r<"}]}`+"\n", n, uid)
+		}
+		return all
+	}
+	for name, test := range map[string]struct{ former, now, want string }{
+		"prepared again":    {text("u", 7, 7), text("u", 1, 1), text("u", 8, 8)},
+		"the same":          {text("u", 7), text("u", 7), text("u", 8)},
+		"newer":             {text("u", 7), text("u", 9), text("u", 9)},
+		"of another claim":  {text("v", 7), text("u", 1), text("u", 1)},
+		"damaged before":    {`{"apiVersion"`, text("u", 1), text("u", 1)},
+		"damaged":           {text("u", 7), `{"apiVersion"`, "an error"},
+		"damaged in part":   {text("u", 7), text("u", 1) + `{"metadata"`, "an error"},
+		"without an object": {text("u", 7), text("u", 1) + `{"metadata":7}`, "an error"},
+	} {
+		got, err := metadata.NextGeneration([]byte(test.former), []byte(test.now))
+		if err != nil {
+			got = []byte("an error")
+		}
+		difftest.Same(t, name, strings.ReplaceAll(string(got), `\u003c`, "<"), test.want)
+	}
+}
+
 const netns = "/var/run/netns/a"
 
 func TestNetworkDataDescribesPodInterface(t *testing.T) {
@@ -117,9 +145,15 @@ func TestAddressesBeyondAPILimitsAreLeftOutWithWarning(t *testing.T) {
 		want = append(want, fmt.Sprintf("10.0.0.%d/8", n))
 	}
 	ips = append(ips, `{"address":"::ffff:10.0.0.1/64"}`)
-	got, warnings, err := metadata.NetworkData([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"x","mac":"`+
-		strings.Repeat("m", 129)+`"}],"ips":[`+strings.Join(ips, ",")+`]}`), "net1", netns)
-	difftest.Must(t, err)
+	data := func(mac int, ips []string) (*resourceapi.NetworkDeviceData, []string) {
+		got, warnings, err := metadata.NetworkData([]byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"x","mac":"`+
+			strings.Repeat("m", mac)+`"}],"ips":[`+strings.Join(ips, ",")+`]}`), "net1", netns)
+		difftest.Must(t, err)
+		return got, warnings
+	}
+	_, warnings := data(128, ips[:2*16])
+	difftest.Equal(t, warnings, []string(nil))
+	got, warnings := data(129, ips)
 	difftest.Equal(t, *got, resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: want[:16]})
 	difftest.Equal(t, warnings, []string{
 		"hardwareAddress is left out: it has 129 bytes, at most 128 are allowed",
