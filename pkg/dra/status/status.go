@@ -77,10 +77,10 @@ func Answered(object metav1.Object, err error) error {
 	return err
 }
 
-// Causes returns the reasons for which the API server found the request invalid.
+// Causes returns the reasons that the API server gives for an error.
 func Causes(err error) []metav1.StatusCause {
 	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+	if !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
 	}
 	return status.Status().Details.Causes

@@ -71,6 +71,7 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 		want   error
 	}{
 		"taken":                    {nil, "u1", nil},
+		"taken, and deleted":       {nil, "", nil},
 		"wrong for good":           {device, "u1", device},
 		"another UID":              {invalid("metadata.uid"), "u1", status.ErrGone},
 		"changed by others":        {conflict, "u1", conflict},
@@ -96,6 +97,9 @@ func TestReportAppliesToClaimWithItsUID(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, test.want)
 		}
 	}
+	torn := resourceapi.AllocatedDeviceStatus{Data: &runtime.RawExtension{Raw: []byte("{")}}
+	err := status.Apply(t.Context(), fake.NewClientset(), status.Report{Devices: []resourceapi.AllocatedDeviceStatus{torn}})
+	difftest.Says(t, err, "unexpected end of JSON")
 }
 
 func TestObjectIsGoneOnlyIfAPIServerSaysSo(t *testing.T) {
