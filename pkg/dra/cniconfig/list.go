@@ -164,7 +164,7 @@ func (s *scanner) scan(raw []byte) error {
 }
 
 func (s *scanner) value(path string, value any) {
-	if path == "type" || strings.HasSuffix(path, ".type") {
+	if strings.HasSuffix(path, ".type") {
 		text, isText := value.(string)
 		s.types = append(s.types, named{path, text, isText})
 	}
