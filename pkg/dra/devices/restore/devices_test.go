@@ -235,6 +235,8 @@ func TestRestoreUndoesAllChangesDespiteInterruption(t *testing.T) {
 			did, err := h.Restore(f)
 			if k.Fault = nil; left >= 0 {
 				f.Reset = ""
+			} else if err == nil {
+				t.Errorf("%s, step %d: no error", l.name, step)
 			}
 			again, failed := k.Host().Restore(f)
 			if failed != nil {
