@@ -148,7 +148,7 @@ func makeDir(path string) error {
 }
 
 // RemoveFile removes the device-info file at path, or a symbolic link there. A missing file and an empty path are not errors,
-// because DEL may be repeated, and ADD may have got no path. A directory stays, which is one.
+// because DEL may be repeated, and ADD may have got no path (section 5.1). A directory at path is an error, and stays.
 func RemoveFile(path string) error {
 	stat, err := os.Lstat(path)
 	if err == nil && stat.IsDir() {

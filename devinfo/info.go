@@ -39,10 +39,11 @@ func (i *Info) Clone() *Info {
 	return c
 }
 
-// MarshalJSON returns the result of [Info.Encode].
+// MarshalJSON returns the result of [Info.Encode]. The error is always nil.
 func (i Info) MarshalJSON() ([]byte, error) { return i.Encode(), nil }
 
-// UnmarshalJSON calls [Parse]. JSON null leaves i unchanged, as usual in encoding/json.
+// UnmarshalJSON calls [Parse], and returns its errors. JSON null leaves i unchanged, as usual in encoding/json, and so does an
+// error.
 func (i *Info) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil

@@ -12,7 +12,7 @@ import (
 // maxSize limits the size of a device-info file. Real files have a few hundred bytes.
 const maxSize = 1 << 20
 
-// Parse reads one device-info map, complete or partial; [Info.Validate] reports missing and wrong values. Keys
+// Parse reads one device-info map (section 3.1), complete or partial; [Info.Validate] reports missing and wrong values. Keys
 // match exactly, null and "" count as absent, and memif's mode "punt" becomes "inject-punt".
 //
 // Parse fails if data is not exactly one JSON object, has a duplicate key, or exceeds 1 MiB or 100 levels. It
@@ -99,7 +99,7 @@ var errDuplicate = errors.New("device-info has a duplicate key: readers differ i
 // Encode returns the content of a device-info file (section 4): one JSON object, indented by two spaces, with a
 // newline at the end. Known keys come first, in the specification's order. The keys of Extra follow, sorted,
 // with their values byte for byte. Encode drops an Extra value that is not JSON, and an Extra key that equals a
-// known key except for letter case.
+// known key except for letter case. A nil Info is an empty object.
 func (i *Info) Encode() []byte {
 	return append(i.table().encode(""), '\n')
 }

@@ -87,17 +87,30 @@ func (m *Memif) table() *table {
 	}}
 }
 
-// MarshalJSON returns the map as [Info.Encode] writes it.
-func (p PCI) MarshalJSON() ([]byte, error)       { return p.table().encode(""), nil }
-func (v VDPA) MarshalJSON() ([]byte, error)      { return v.table().encode(""), nil }
-func (v VhostUser) MarshalJSON() ([]byte, error) { return v.table().encode(""), nil }
-func (m Memif) MarshalJSON() ([]byte, error)     { return m.table().encode(""), nil }
+// MarshalJSON returns the map as [Info.Encode] writes it. The error is always nil.
+func (p PCI) MarshalJSON() ([]byte, error) { return p.table().encode(""), nil }
 
-// UnmarshalJSON reads the map as [Parse] does. JSON null leaves it unchanged, as usual in encoding/json.
-func (p *PCI) UnmarshalJSON(text []byte) error       { return readMap(p, (*PCI).table, text) }
-func (v *VDPA) UnmarshalJSON(text []byte) error      { return readMap(v, (*VDPA).table, text) }
+// MarshalJSON is like [PCI.MarshalJSON].
+func (v VDPA) MarshalJSON() ([]byte, error) { return v.table().encode(""), nil }
+
+// MarshalJSON is like [PCI.MarshalJSON].
+func (v VhostUser) MarshalJSON() ([]byte, error) { return v.table().encode(""), nil }
+
+// MarshalJSON is like [PCI.MarshalJSON].
+func (m Memif) MarshalJSON() ([]byte, error) { return m.table().encode(""), nil }
+
+// UnmarshalJSON reads the map as [Parse] does, and fails if text is not one JSON object with each key once. JSON null leaves
+// the map unchanged, as usual in encoding/json, and so does an error.
+func (p *PCI) UnmarshalJSON(text []byte) error { return readMap(p, (*PCI).table, text) }
+
+// UnmarshalJSON is like [PCI.UnmarshalJSON].
+func (v *VDPA) UnmarshalJSON(text []byte) error { return readMap(v, (*VDPA).table, text) }
+
+// UnmarshalJSON is like [PCI.UnmarshalJSON].
 func (v *VhostUser) UnmarshalJSON(text []byte) error { return readMap(v, (*VhostUser).table, text) }
-func (m *Memif) UnmarshalJSON(text []byte) error     { return readMap(m, (*Memif).table, text) }
+
+// UnmarshalJSON is like [PCI.UnmarshalJSON].
+func (m *Memif) UnmarshalJSON(text []byte) error { return readMap(m, (*Memif).table, text) }
 
 func readMap[T any](to *T, describe func(*T) *table, text []byte) error {
 	object, err := members(text)

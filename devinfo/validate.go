@@ -57,7 +57,7 @@ func (v Violations) Err() error {
 	return nil
 }
 
-// InvalidError is the error for device information that breaks the specification.
+// InvalidError is the error for device information that breaks the specification. Its text has the first ten violations.
 type InvalidError struct {
 	Path       string     // the file; "" if the information did not come from a file
 	Violations Violations // at least one; only errors
