@@ -15,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -89,6 +90,30 @@ func TestHeldErrorNamesHolderOfWholeDevice(t *testing.T) {
 	}})
 	const want = "device 0000:01:00.0, which 0000:01:10.0 is a part of: is held by pod shop/web (net1, network net-a), since 1970-01-01 00:00:00 UTC"
 	difftest.Equal(t, held.Error(), want)
+}
+
+func TestLeasesOfDeviceCoverWhatContainsIt(t *testing.T) {
+	sys := capturetest.Load(t, "mlx5-vdpa").Sys()
+	broken := capturetest.Tree{FS: sys, BeforeCall: func(string) error { return syscall.EIO }}
+	for name, want := range map[string]string{
+		"vdpa9": "[]", "0000:65:00.0": "[pci-0000:65:00.0 mode]", "0000:65:00.4": "[pci-0000:65:00.4 mode pci-0000:65:00.0 shared]",
+		"vdpa4": "[vdpa-vdpa4 mode pci-0000:65:00.4 shared pci-0000:65:00.0 shared]",
+	} {
+		for _, mode := range []journal.SharingMode{journal.Exclusive, journal.Shared} {
+			list, err := journal.LeasesOf(sysfs.New(sys), mode, name)
+			must(t, err)
+			got := []string{}
+			for _, l := range list {
+				got = append(got, l.ID+" "+string(l.Mode))
+			}
+			difftest.Same(t, name, fmt.Sprint(got), strings.Replace(want, "mode", string(mode), 1))
+		}
+		_, err := journal.LeasesOf(sysfs.New(broken), journal.Shared, name)
+		difftest.Is(t, err, syscall.EIO)
+	}
+	vf, pf := has("pci-vf", journal.Exclusive), has("pci-pf", journal.Shared)
+	difftest.Equal(t, journal.MergeLeases(pf, vf[0], pf[0], has("pci-vf", journal.Shared)[0]), []journal.DeviceLease{pf[0], vf[0]})
+	difftest.Equal(t, journal.MergeLeases(has("pci-vf", journal.Shared), vf...), vf)
 }
 
 // Each case leaves leases on disk that must not count. The model knows more, but only devices.
