@@ -70,7 +70,7 @@ func TestPluginVersionIsParsed(t *testing.T) {
 		"devinfo v1.2.0-4-gabcdef0-dirty, commit 0123456789ab (dirty), go1.26.0\njournal format 12\n": {
 			Info: build.Info{Version: "v1.2.0-4-gabcdef0-dirty", Revision: "0123456789ab", Dirty: true, Go: "go1.26.0"}, JournalFormat: 12,
 		},
-		"devinfo v1.2.0\njournal format 2\n":                 {Info: build.Info{Version: "v1.2.0"}, JournalFormat: 2},
+		"devinfo v1.2.0\njournal format 1\n":                 {Info: build.Info{Version: "v1.2.0"}, JournalFormat: 1},
 		"devinfo (devel), go1.27-rc1\njournal format 2\n":    {Info: build.Info{Version: "(devel)", Go: "go1.27-rc1"}, JournalFormat: 2},
 		"devinfo v1, commit 01, go1.26\njournal format 33\n": {Info: build.Info{Version: "v1", Revision: "01", Go: "go1.26"}, JournalFormat: 33},
 	} {
@@ -88,7 +88,7 @@ func TestPluginVersionIsParsed(t *testing.T) {
 
 func TestInvalidPluginVersionIsError(t *testing.T) {
 	for _, text := range []string{
-		"", "\n", "devinfo", "devinfo \njournal format 2\n", "devinfo a b\njournal format 2\n", "bridge v1.9.1\njournal format 2\n",
+		"", "\n", "devinfo", "devinfo \njournal format 2\n", "devinfo a b\njournal format 2\n", "bridge v1.9.1\njournal format 2\n", "v1.9.1\njournal format 2\n",
 		"CNI plugin devinfo: device information for network attachments", "devinfo v1\n", "devinfo v1\njournal format x\n", "devinfo v1\njournal format 0\n",
 		"devinfo v\xff\njournal format 2\n", // labels of metrics must be UTF-8
 	} {

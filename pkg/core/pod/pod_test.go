@@ -56,4 +56,7 @@ func TestArgsReturnNameAndUID(t *testing.T) {
 			t.Errorf("%q, %v", args, err)
 		}
 	}
+	if args, err := pod.ParseArgs(""); args != nil || err != nil {
+		t.Errorf("of no CNI_ARGS: %q, %v", args, err)
+	}
 }
