@@ -42,6 +42,11 @@ func TestInterfacesOfNamespace(t *testing.T) {
 		}))
 		equal(t, read(t, pod, "eth0"), link.Interface{Name: "eth0", Kind: "veth"})
 		equal(t, read(t, "", "veth0"), link.Interface{Name: "veth0", Kind: "veth"})
+		veth, err := kernel().Interface("", "veth0")
+		must(t, err)
+		names, err := kernel().WithMAC(veth.MAC)
+		must(t, err)
+		equal(t, names, []string{"veth0"})
 		equal(t, read(t, pod, "lo"), link.Interface{Name: "lo"})
 		// BusInfo comes from ethtool, which must read in the pod's network namespace.
 		equal(t, read(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"})

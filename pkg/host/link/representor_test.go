@@ -226,10 +226,14 @@ func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
 		}
 		wantRepresentors(t, e, pf, "VF 1: sys1") // the interface in sysfs is still found
 	}
+	e := on(broken(sys, "bus/pci/devices/"+pf+"/net/sys0/phys_switch_id", syscall.EIO))
+	if got, _, err := e.Representor(pf, link.VF, 0); got != "" || !errors.Is(err, syscall.EIO) {
+		t.Errorf("the PF: %q, %v", got, err)
+	}
 	for _, gone := range []error{syscall.ENODEV, syscall.EOPNOTSUPP, syscall.EINVAL, fs.ErrNotExist} {
 		wantRepresentors(t, on(broken(sys, "class/net/sys0/phys_port_name", gone)), pf, "VF 0:", "VF 1: sys1")
 	}
-	e := on(sys)
+	e = on(sys)
 	e.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.EMSGSIZE }
 	wantRepresentors(t, e, pf, "VF 1: sys1")
 	if got, _, err := e.Representor(pf, link.VF, 2); got != "" || !errors.Is(err, syscall.EMSGSIZE) {

@@ -112,15 +112,26 @@ func TestLowerOfStackedInterfaces(t *testing.T) {
 }
 
 func TestErrorOfNewNamesPart(t *testing.T) {
-	for part, data := range map[string]string{
-		"ip-link":      `{"not":"a list"}`,
-		"devlink-port": `{"port":{"nonsense":{}}}`,
-		"vdpa-config":  `[]`,
+	for _, broken := range []string{
+		`ip-link {"not":"a list"}`, `devlink-port {"port":{"nonsense":{}}}`, `devlink-port {"port":{"pci/0000:01:00.0/a":{}}}`, `vdpa-config []`,
 	} {
+		part, data, _ := strings.Cut(broken, " ")
 		h, err := capturefile.Parse(fmt.Appendf(nil, "a host\n-- netlink/%s.json --\n%s\n", part, data))
 		difftest.Must(t, err)
 		_, err = linkhost.New(h)
 		difftest.Says(t, err, part)
+	}
+}
+
+func TestVDPADeviceWithoutAddressHasNone(t *testing.T) {
+	h := parse(t, `-- netlink/vdpa-config.json --
+{"config":{"vdpa0":{"mac":"02:00:00:00:0d:00"},"vdpa1":{"mac":"00:00:00:00:00:00"},"vdpa2":{},"vdpa3":{"mac":"none"}}}
+`)
+	for name, want := range map[string]string{"vdpa0": "02:00:00:00:0d:00", "vdpa1": "", "vdpa2": "", "vdpa3": "", "vdpa4": ""} {
+		mac, ok, err := h.VDPAMAC(name)
+		if mac.String() != want || ok != (want != "") || (err != nil) != (name == "vdpa3") {
+			t.Errorf("%s: %v, %v, %v", name, mac, ok, err)
+		}
 	}
 }
 
@@ -148,6 +159,7 @@ func TestNamespacesAreFoundByPath(t *testing.T) {
 	}
 	_, err := h.Interface("/run/netns/c", "net1")
 	difftest.Is(t, err, link.ErrNoNetns)
+	difftest.Says(t, err, `"net1" in /run/netns/c`)
 	_, err = h.Interface("/run/netns/closed", "net1") // a namespace that could not be entered
 	difftest.Is(t, err, fs.ErrPermission)
 	if !h.HasNetns("/run/netns/closed") || h.HasNetns("/run/netns/c") {
