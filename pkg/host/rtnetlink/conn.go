@@ -147,7 +147,7 @@ func (c Conn) NSID(netns int) (id int, ok bool) {
 	for _, a := range attrs {
 		if a.Kind == unix.NETNSA_NSID {
 			id, err := a.Int()
-			return id, err == nil
+			return id, err == nil && id >= 0
 		}
 	}
 	return 0, false

@@ -100,7 +100,7 @@ func look(below int, path string, uppers map[int][]Upper, away map[string]string
 				away[device] = l.Name + " in " + path
 			}
 		}
-		if related && (own || nsid >= 0) && l.LowerNSID == nsid && l.Lower > 0 && (!own || l.Lower != l.Index) && !slices.Contains(peers, l.Kind) {
+		if related && l.LowerNSID == nsid && l.Lower > 0 && !slices.Contains(peers, l.Kind) {
 			uppers[l.Lower] = append(uppers[l.Lower], Upper{l.Index, l.Name, l.Kind, path})
 		}
 	}
