@@ -72,9 +72,13 @@ func describe(t *testing.T, sys *sysfs.FS, d *hostdev.Device) string {
 	if d.Number != nil {
 		number = fmt.Sprint("no.", *d.Number)
 	}
+	function := d.Ref.Function()
+	if d.Function != nil {
+		function = d.Function.Address.String()
+	}
 	line := string(d.Kind) + " " + at(d)
 	for _, fact := range [][2]any{
-		{"function", d.Ref.Function()}, {"interface", d.IfName}, {"on", at(d.Parent)}, {"number", number}, {"driver", d.Driver}, {"vfs", d.VFs}, {"most", d.MaxVFs}, {"path", d.Path},
+		{"function", function}, {"interface", d.IfName}, {"on", at(d.Parent)}, {"number", number}, {"driver", d.Driver}, {"vfs", d.VFs}, {"most", d.MaxVFs}, {"path", d.Path},
 		{"ports", names(d.Ports)}, {"represents", d.Represents}, {"representor", d.Representor}, {"eswitch", d.Eswitch}, {"rdma", d.RDMA.Devices},
 		{"rdma-on", d.RDMAOn}, {"bound-to", d.BoundTo}, {"serves", at(d.Serves)}, {"port-count", count}, {"carries", carries}, {"lacks-interface", d.LacksInterface()}, {"only-rdma", d.OnlyRDMA()},
 	} {
