@@ -1,9 +1,11 @@
 package settings
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/test/difftest"
@@ -37,6 +39,23 @@ func TestTextIsForPeople(t *testing.T) {
 		}
 		difftest.Same(t, value, Dump{setting: value}.Text(setting), want)
 	}
+}
+
+// Few drivers take programs to the hardware, and the namespaces of tests have no such driver.
+func TestProgramsOfEachXDPModeAreRead(t *testing.T) {
+	xdp := nl.NewRtAttr(unix.IFLA_XDP, nil)
+	xdp.AddRtAttr(nl.IFLA_XDP_ATTACHED, []byte{4})
+	for mode, attr := range []int{nl.IFLA_XDP_PROG_ID, nl.IFLA_XDP_PROG_ID + 1, nl.IFLA_XDP_PROG_ID + 2, nl.IFLA_XDP_PROG_ID + 3} {
+		xdp.AddRtAttr(attr, nl.Uint32Attr(uint32(70+mode)))
+	}
+	message := append(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(), xdp.Serialize()...)
+	got, err := dump(message)
+	difftest.Must(t, err)
+	difftest.Equal(t, got, Dump{"xdp": "program 71", "xdpgeneric": "program 72", "xdpoffload": "program 73"})
+	broken := nl.NewRtAttr(unix.IFLA_XDP, nil)
+	broken.AddRtAttr(nl.IFLA_XDP_PROG_ID+1, []byte{7})
+	_, err = dump(append(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(), broken.Serialize()...))
+	difftest.Is(t, err, syscall.EBADMSG)
 }
 
 // The kernel of the answer to put back may have had more features, or fewer.
