@@ -201,7 +201,9 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return s.unshareable(c)
 	case isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
-	case d.Uplink != "" && !(d.Advertised && c.rule.AllowAdvertisedRoute) || d.OtherPort != "":
+	case d.Uplink != "" && !d.Advertised:
+		return d.UsedByHost() + "; to offer it, remove that route, unless the node needs it"
+	case d.Uplink != "" && !c.rule.AllowAdvertisedRoute || d.OtherPort != "":
 		return d.UsedByHost()
 	case d.HostUse != "" && !c.rule.AllowHostUse && !c.rule.names(d):
 		return fmt.Sprintf("the host uses it: %s; to offer it anyway, list it in ifNames or pciAddresses, or set allowHostUse", d.HostUse)
