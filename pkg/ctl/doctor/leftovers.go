@@ -56,6 +56,9 @@ var ownersSet = []struct {
 
 var onOff = map[bool]string{false: "off", true: "on"}
 
+// spelt spells words of ip link as texts do, so that both are found.
+var spelt = strings.NewReplacer("vlan ", "VLAN ", "mac ", "MAC ")
+
 // leftovers finds settings of free VFs that the free VFs of the same PF do not have.
 func leftovers(e *Evidence, list *findings) {
 	if e.unsettled() {
@@ -72,7 +75,7 @@ func leftovers(e *Evidence, list *findings) {
 			var what, undo []string
 			for _, s := range ownersSet {
 				if most := usual(beside[pf], s.words, s.alone); most != "" && s.words(v) != most {
-					what, undo = append(what, s.words(v)), append(undo, most)
+					what, undo = append(what, spelt.Replace(s.words(v))), append(undo, most)
 				}
 			}
 			if what != nil {
