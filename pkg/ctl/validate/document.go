@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,6 +29,7 @@ type Document struct {
 	Findings []Finding `json:"findings"`
 
 	data   json.RawMessage // nil = the text cannot be read
+	yaml   []byte          // the text that data was read from as YAML; nil = it is JSON, or the file's name says that it is YAML
 	object object          // zero = it is not of Kubernetes
 	node   *yamlnode.Node  // root of the YAML document; nil = the lines are unknown
 	path   string          // path of a List's item below node: "items[3]"
@@ -63,6 +65,9 @@ func Parse(file string, text []byte) []Document {
 		}
 		return whole.items()
 	default:
+		if !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(file)) && file != "-" {
+			whole.yaml = text
+		}
 		docs, err := whole.readYAML(text)
 		if err == nil {
 			return docs

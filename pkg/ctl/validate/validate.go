@@ -97,6 +97,9 @@ func (c Checker) Check(docs []Document, kind Kind) {
 		if d.data == nil || !d.readJSON("", d.data) {
 			continue
 		}
+		if d.Kind != "" && d.object.Kind == "" && d.yaml != nil && !d.readJSON("", d.yaml) { // runtimes, plugins and the agent take JSON only
+			continue
+		}
 		switch d.Kind {
 		case DeviceInfo:
 			d.deviceInfo()

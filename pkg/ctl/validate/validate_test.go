@@ -32,7 +32,7 @@ var checker = validate.Checker{Find: func(name string) error {
 }}
 
 func check(c validate.Checker, text string, kind validate.Kind) []validate.Document {
-	docs := validate.Parse("file", []byte(text))
+	docs := validate.Parse("file.yaml", []byte(text))
 	c.Check(docs, kind)
 	return docs
 }
@@ -103,6 +103,27 @@ func TestSettingsAreRecognizedByFileName(t *testing.T) {
 		if docs[0].Kind != want || (want != "") != (docs[0].Errors() == 1) {
 			t.Errorf("%s: %+v", file, docs)
 		}
+	}
+}
+
+// Runtimes, plugins and the agent read such files as JSON, and kubectl the objects of Kubernetes as YAML whatever their name.
+func TestYAMLWhereReadersTakeJSONIsError(t *testing.T) {
+	const bom, network = "\ufeff", `{"type": "devinfo", "name": "n", "cniVersion": "1.0.0", "deviceID": "gpu-1", "deviceInfoFile": "auto"}`
+	for file, text := range map[string]string{
+		"net.d/10-n.conf": bom + network, "net.d/10-n.conflist": "# ours\n" + network, "node.json": "logLevel: info", "default.json": bom + "{}",
+		"cni/net-c0ffee_net1": "type: pci\nversion: 1.1.0\npci: {pci-address: '0000:3b:00.2'}",
+	} {
+		for name, want := range map[string]int{file: 1, "-": 0, "some.yaml": 0} {
+			docs := validate.Parse(name, []byte(text))
+			checker.Check(docs, "")
+			if docs[0].Errors() != want || want == 1 && !strings.HasPrefix(docs[0].Findings[0].Rule, "the text is not JSON: line 1, byte ") {
+				t.Errorf("%s: %s: %+v", name, text, docs)
+			}
+		}
+	}
+	docs := validate.Parse("pod.json", []byte("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: lan}\nspec: {config: '"+network+"'}"))
+	if checker.Check(docs, ""); docs[0].Errors() > 0 {
+		t.Errorf("%+v", docs)
 	}
 }
 
