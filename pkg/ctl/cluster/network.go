@@ -210,9 +210,10 @@ func networkOf(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceS
 		return ""
 	}
 	name := request(claim, d)
+	parent, _, _ := strings.Cut(name, "/") // of an alternative of firstAvailable; its configuration may name either
 	for _, c := range claim.Status.Allocation.Devices.Config {
 		var cni struct{ Config struct{ Name string } }
-		ours := c.Opaque != nil && c.Opaque.Driver == d.Driver && (len(c.Requests) == 0 || slices.Contains(c.Requests, name))
+		ours := c.Opaque != nil && c.Opaque.Driver == d.Driver && (len(c.Requests) == 0 || slices.Contains(c.Requests, name) || slices.Contains(c.Requests, parent))
 		if ours && json.Unmarshal(c.Opaque.Parameters.Raw, &cni) == nil && cni.Config.Name != "" {
 			return cni.Config.Name
 		}
