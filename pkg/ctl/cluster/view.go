@@ -181,6 +181,9 @@ func OfMultus(pod *corev1.Pod) []Network {
 	}
 	var list []Network
 	for _, n := range networks {
+		if string(n.DeviceInfo) == "null" { // which encoding/json keeps
+			n.DeviceInfo = nil
+		}
 		if n.Default && n.DeviceInfo == nil {
 			continue
 		}
