@@ -143,6 +143,9 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			l.ReadOnly, l.NFS, l.Exposed = []string{"/state", "/run/cdi"}, true, "state directory: x has mode 0777"
 		})}, []string{"error directories /state: is on a read-only file system, so every ADD fails", "error directories stateDir is on NFS, where files cannot be locked, so every DEL fails",
 			"error directories state directory: x has mode 0777: ADD and GC fail, and DEL ignores the journal", `warning directories /run/cdi: is on a read-only file system, so ADD of networks with "cdi" fails`}},
+		"a full disk": {doctor.Evidence{CDIDir: "/run/cdi", Live: live(func(l *doctor.Live) {
+			l.Unwritable = map[string]string{"/state": "not writable: no space left on device", "/run/cdi": "not a directory"}
+		})}, []string{"error directories /state: cannot be used, so every ADD fails: not writable: no space left on device", `warning directories /run/cdi: cannot be used, so ADD of networks with "cdi" fails: not a directory`}},
 		"CDI elsewhere": {doctor.Evidence{CDIDir: "/run/mine"}, []string{"warning directories /run/mine: is not a directory where container runtimes look for CDI specs by default"}},
 		"no NRI": {doctor.Evidence{DRA: true, Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},

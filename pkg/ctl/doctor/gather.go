@@ -50,7 +50,7 @@ const (
 // Gather collects the live facts of this node. Live.Notes lists the facts that it cannot read. It runs the
 // configured plugins with VERSION, which changes nothing (CNI specification 1.1.0).
 func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error)) *Live {
-	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Plugins: map[string]Plugin{}}
+	l := &Live{PluginDirs: p.PluginDirs, Missing: map[string]string{}, Unwritable: map[string]string{}, Plugins: map[string]Plugin{}}
 	s := p.Settings
 	if !exists(p.ConfDir) {
 		l.NoConf = p.ConfDir
@@ -64,9 +64,16 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 			l.Missing[dir] = "is not a directory"
 		}
 	}
-	for _, dir := range []string{s.StateDir, s.DeviceInfoDir, s.CDIDir} {
-		if readOnly(dir) {
-			l.ReadOnly = append(l.ReadOnly, dir)
+	for _, d := range []struct {
+		path     string
+		writable func() error
+	}{{s.StateDir, func() error { return journal.Open(s.StateDir, "").Writable() }}, {s.DeviceInfoDir, store.Open(s.DeviceInfoDir).Writable}, {s.CDIDir, store.Open(s.CDIDir).Writable}} {
+		switch err := d.writable(); {
+		case err == nil || d.path == "" || errors.Is(err, fs.ErrPermission) || errors.Is(err, store.ErrNFS): // not as root, or reported below
+		case errors.Is(err, unix.EROFS):
+			l.ReadOnly = append(l.ReadOnly, d.path)
+		default:
+			l.Unwritable[d.path] = strings.TrimPrefix(err.Error(), d.path+": ")
 		}
 	}
 	l.NFS = errors.Is(store.Lockable(s.StateDir), store.ErrNFS)
@@ -149,16 +156,6 @@ func UsualDirs(root string) (plugins []string, conf string) {
 		plugins = []string{pluginDir}
 	}
 	return plugins, conf
-}
-
-// readOnly reports whether a directory, or its nearest existing parent, is on a read-only file system.
-func readOnly(dir string) bool {
-	for ; dir != ""; dir = filepath.Dir(dir) {
-		if err := unix.Access(dir, unix.W_OK); !errors.Is(err, fs.ErrNotExist) || dir == "/" {
-			return errors.Is(err, unix.EROFS)
-		}
-	}
-	return false
 }
 
 // errorText returns the error without the path, which the caller prints.
@@ -259,6 +256,7 @@ type Live struct {
 	Networks   []Network            `json:"networks,omitempty"`   // configurations that contain devinfo
 	NRI        bool                 `json:"nri,omitempty"`        // the NRI socket exists
 	ReadOnly   []string             `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
+	Unwritable map[string]string    `json:"unwritable,omitempty"` // those in which ADD cannot write, and why: a full disk, a file in the way
 	NFS        bool                 `json:"nfs,omitempty"`        // stateDir is on NFS
 	Exposed    string               `json:"exposed,omitempty"`    // why other users can change the journal
 	Missing    map[string]string    `json:"missing,omitempty"`    // directories, and why they cannot be used

@@ -89,7 +89,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
 		},
-		PluginDirs: p.PluginDirs, NRI: true, Missing: map[string]string{},
+		PluginDirs: p.PluginDirs, NRI: true, Unwritable: map[string]string{}, Missing: map[string]string{},
 		Networks: []doctor.Network{{Path: filepath.Join(dir, "net.d/00-multus.conflist"), Findings: []validate.Finding{{
 			Path: "plugins[0].delegates[0].plugins[1].deviceInfoFile", Rule: `Multus passes no path for a pod's default network: set "auto"`, Line: 1,
 		}}}, {Path: filepath.Join(dir, "net.d/10.conflist"), Findings: []validate.Finding{{
@@ -162,6 +162,21 @@ func TestGatherFindsReadOnlyDirectories(t *testing.T) {
 		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // a mounted directory cannot be removed
 		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
 		difftest.Equal(t, doctor.Gather(t.Context(), p, nil).ReadOnly, []string{p.Settings.StateDir, p.Settings.CDIDir})
+	})
+}
+
+// STATUS fails then, but no runtime asks for it before CNI 1.1.
+func TestGatherFindsDirectoriesInWhichADDCannotWrite(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		p, dir := paths(t)
+		full := filepath.Join(dir, "full")
+		difftest.Must(t, os.Mkdir(full, 0o755), unix.Mount("tmpfs", full, "tmpfs", 0, "nr_inodes=1"), os.Symlink("nowhere", filepath.Join(dir, "link")))
+		defer func() { _ = unix.Unmount(full, 0) }()
+		difftest.Write(t, filepath.Join(dir, "file"), "", 0o600)
+		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "link"), filepath.Join(full, "infos"), filepath.Join(dir, "file")
+		difftest.Equal(t, doctor.Gather(t.Context(), p, nil).Unwritable, map[string]string{
+			p.Settings.StateDir: "symbolic link to nothing", p.Settings.DeviceInfoDir: full + ": not writable: no space left on device", p.Settings.CDIDir: "not a directory",
+		})
 	})
 }
 

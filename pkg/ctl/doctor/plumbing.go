@@ -67,6 +67,15 @@ func directories(e *Evidence, list *findings) {
 			list.add(rule, "path", path)
 		}
 	}
+	for _, path := range slices.Sorted(maps.Keys(e.Live.Unwritable)) {
+		rule := "unwritable"
+		if path == e.CDIDir {
+			rule = "cdi-unwritable"
+		}
+		if e.Live.Missing[path] == "" {
+			list.add(rule, "path", path, "why", e.Live.Unwritable[path])
+		}
+	}
 	if e.Live.NFS {
 		list.add("nfs")
 	}

@@ -10,6 +10,7 @@ const inDoctor = "doctor-reports-a-problem"
 
 const (
 	installPlugin = "run devinfoctl install --cni-bin-dir DIR, or let devinfo-agent install it"
+	room          = "free space and inodes there, or remove what is in the directory's place; or name another directory in the node settings"
 	enableNRI     = "enable NRI: containerd has it on from 2.0, CRI-O from 1.30; where it is off, set disable = false in containerd's plugins.\"io.containerd.nri.v1.nri\", or enable_nri = true in CRI-O's [crio.nri]"
 )
 
@@ -59,6 +60,8 @@ var Rules = finding.Table{
 		"mount it read-write, or set stateDir or deviceInfoDir in the node settings to a directory on another file system; in a container, mount that", inDoctor, "is on a read-only file system"),
 	finding.Row("cdi-read-only", finding.Warning, "the file systems of the directories", `{path}: is on a read-only file system, so ADD of networks with "cdi" fails`,
 		"mount it read-write, or set cdiDir in the node settings to a directory on another file system; in a container, mount that", inDoctor, "is on a read-only file system"),
+	finding.Row("unwritable", finding.Error, "writing an unnamed file in each directory", "{path}: cannot be used, so every ADD fails: {why}", room, inDoctor, "cannot be used"),
+	finding.Row("cdi-unwritable", finding.Warning, "writing an unnamed file in each directory", `{path}: cannot be used, so ADD of networks with "cdi" fails: {why}`, room, inDoctor, "cannot be used"),
 	finding.Row("nfs", finding.Error, "the file system of stateDir", "stateDir is on NFS, where files cannot be locked, so every DEL fails", "set stateDir in the node settings to a directory on a local disk", inDoctor, "stateDir is on NFS"),
 	finding.Row("exposed", finding.Error, "owner and mode of stateDir", "{why}: ADD and GC fail, and DEL ignores the journal", journal.OwnRemedy, inDoctor, "ADD and GC fail, and DEL ignores the journal"),
 	finding.Row("cdi-elsewhere", finding.Warning, "cdiDir of the node settings", "{path}: is not a directory where container runtimes look for CDI specs by default",
