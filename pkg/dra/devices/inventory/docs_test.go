@@ -112,6 +112,19 @@ func TestErrorNamesEachWrongRule(t *testing.T) {
 	difftest.Must(t, err) // a key without a value is none
 }
 
+// The YAML parser reads the first document alone, so that the rules of the others would have no effect.
+func TestRulesInSeveralDocumentsAreError(t *testing.T) {
+	const rule = "devices: [{ifNames: [a], sharing: shared}]\n"
+	for text, several := range map[string]bool{
+		rule + "---\n" + rule: true, "---\n# none\n---\n" + rule: true, "devices: []\n--- # more\n" + rule: true, rule + "---\ndevices: [": true,
+		"# ours\n---\n" + rule: false, "---\n" + rule + "---\n": false, rule + "---\n# the end": false, "--- # ours\n" + rule: false,
+	} {
+		if _, err := inventory.ParseRules([]byte(text)); (err != nil) != several {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestConfigurationWithoutRulesOffersNoDevices(t *testing.T) {
 	for _, text := range []string{"", "{}", "devices: []", "devices: null"} {
 		if list := pool(t, host(t, capturetest.Text(t, "igb-sriov")), text); len(list) > 0 {

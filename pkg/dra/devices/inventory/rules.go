@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -98,6 +99,9 @@ func ParseRules(configuration []byte) (Rules, error) {
 	if err != nil {
 		return Rules{}, fmt.Errorf("invalid YAML: %w", err)
 	}
+	if several(configuration) {
+		return Rules{}, errors.New("it has several documents, of which only the first would count; write all rules in one list, without ---")
+	}
 	var file struct {
 		Devices []json.RawMessage `json:"devices"`
 	}
@@ -117,6 +121,22 @@ func ParseRules(configuration []byte) (Rules, error) {
 		}
 	}
 	return rules, errors.Join(errs...)
+}
+
+var separator = regexp.MustCompile(`(?m)^---(?:\s|$)`)
+
+// several reports whether YAML has more documents than one. One of comments alone counts if it is not the first, which a
+// parser would skip.
+func several(text []byte) bool {
+	holds := func(document string) bool {
+		data, err := yaml.YAMLToJSON([]byte(document))
+		return err != nil || string(data) != "null"
+	}
+	documents := separator.Split(string(text), -1)
+	if len(documents) > 1 && !holds(documents[0]) {
+		documents = documents[1:]
+	}
+	return slices.ContainsFunc(documents[1:], holds)
 }
 
 // strictly decodes JSON and returns an error for the first key that is unknown, misspelled or duplicate.
