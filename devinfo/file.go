@@ -89,8 +89,8 @@ func WriteFile(path string, info *Info) error {
 		return &InvalidError{Path: path, Violations: bad}
 	}
 	data := complete.Encode()
-	if len(data) > maxSize {
-		return fmt.Errorf("%s: %w", path, errTooLarge)
+	if _, err := Parse(data); err != nil { // it is too large, or Extra makes it unreadable
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	if err := makeDir(filepath.Dir(path)); err != nil {
 		return err

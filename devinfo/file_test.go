@@ -50,6 +50,9 @@ func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
 	must(t, err)
 	malformed, huge := parse(t, `{"type": "pci", "version": 1, "pci": {"pci-address": "0000:3b:00.2"}}`), vf()
 	huge.Extra = raws{"x": json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}
+	deep, twice := vf(), vf() // no reader of this package would take them
+	deep.Extra = raws{"x": json.RawMessage(strings.Repeat("[", 100) + strings.Repeat("]", 100))}
+	twice.Extra = raws{"\xfe": json.RawMessage("1"), "\xff": json.RawMessage("2")} // JSON has U+FFFD for both
 	for want, info := range map[string]*devinfo.Info{
 		"$.type: missing":        nil,
 		"$.pci: missing":         {Type: devinfo.TypePCI},
@@ -58,10 +61,12 @@ func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
 		"must be a version MAJO": {Type: devinfo.TypePCI, Version: "1.1", PCI: vf().PCI},
 		"$.version: 1: must be":  malformed,
 		"more than 1 MiB":        huge,
+		"more than 100 levels":   deep,
+		"a duplicate key":        twice,
 	} {
 		err := devinfo.WriteFile(path, info)
 		if err == nil || !strings.HasPrefix(err.Error(), path+": ") || !strings.Contains(err.Error(), want) ||
-			errors.As(err, new(*devinfo.InvalidError)) == (info == huge) {
+			errors.As(err, new(*devinfo.InvalidError)) == (info == huge || info == deep || info == twice) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
