@@ -95,7 +95,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	const limit = resourceapi.OpaqueParametersMaxLength
 	var fields map[string]json.RawMessage
 	var s scanner
-	err := cmp.Or(json.Unmarshal(raw, &fields), s.scan(raw))
+	err := cmp.Or(config.InWords(json.Unmarshal(raw, &fields)), s.scan(raw))
 	switch {
 	case len(raw) == 0:
 		wrong.add("", "parameters are empty", "give apiVersion, kind, and ifName or config")
@@ -104,7 +104,7 @@ func (p Policy) decode(raw []byte, source resourceapi.AllocationConfigSource) (o
 	case !utf8.Valid(raw):
 		wrong.add("", "parameters are not valid UTF-8", "write them as UTF-8")
 	case err != nil:
-		wrong.add("", fmt.Sprintf("invalid JSON: %v", config.InWords(err)), "give one JSON object")
+		wrong.add("", fmt.Sprintf("invalid JSON: %v", err), "give one JSON object")
 	}
 	if wrong != nil {
 		return out, wrong
