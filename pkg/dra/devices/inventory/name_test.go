@@ -10,9 +10,10 @@ import (
 )
 
 func TestNamesAreDNSLabels(t *testing.T) {
+	longest := strings.Repeat("a", 59) // 63 with the prefix
 	for name, want := range map[string]string{
 		"eth0": "net-eth0", "br-ex": "net-br-ex", "bond0.100": "netx-bond0-2e100", "br_ex": "netx-br-5fex", "Br": "netx--42r",
-		"br-": "netx-br-2d", "-": "netx--2d", "br-A": "netx-br---41",
+		"br-": "netx-br-2d", "-": "netx--2d", "br-A": "netx-br---41", longest: "net-" + longest,
 	} {
 		difftest.Same(t, name, spell("net", name), want)
 	}

@@ -491,6 +491,21 @@ func TestInterfacesOnDeviceAreRemovedOrKeepItWithheld(t *testing.T) {
 	}
 }
 
+// Other network namespaces are searched for interfaces on a device, unless that has been done and nothing has failed since.
+func TestOtherNamespacesAreSearchedAfterFailedRestore(t *testing.T) {
+	k, h, f := igb(t)
+	difftest.Must(t, h.Alone(f), k.Stack(vf, "vlan spy"), h.Alone(f), k.Move(vf, "", netns, "net1"), k.EndNetns(netns))
+	k.Fault = func() error { return errKilled }
+	_, err := h.Restore(f)
+	difftest.Is(t, err, errKilled)
+	k.Fault = nil
+	difftest.Must(t, k.Move(vf, "", netns+"2", "net1"), k.Stack(vf, "vlan spy"), k.Move(vf, netns+"2", "", f.IfName))
+	difftest.Says(t, h.Alone(f), "vlan spy would receive the frames")
+	_, err = h.Restore(f)
+	difftest.Must(t, err)
+	difftest.Must(t, h.Alone(f))
+}
+
 // A reset must not remove the VFs, SFs, vDPA devices or other ports of a function, or a port that may be in another network
 // namespace.
 func TestFunctionWithOthersOnItIsNotReset(t *testing.T) {

@@ -321,10 +321,14 @@ func (k *Kernel) Stack(device, upper string) error {
 	})
 }
 
-// Stacked implements restore.Links.
-func (k *Kernel) Stacked(of link.Interface, _ bool) (found []string, err error) {
+// Stacked implements restore.Links. Only a macvlan shows on the interface below it.
+func (k *Kernel) Stacked(of link.Interface, everywhere bool) (found []string, err error) {
 	err = k.on(of, func(_ *world, i *iface) error {
-		found = i.Uppers
+		for _, upper := range i.Uppers {
+			if everywhere || strings.Contains(upper, "macvlan") {
+				found = append(found, upper)
+			}
+		}
 		return nil
 	})
 	return found, err
