@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/test/difftest"
 )
 
 // A plugin that hangs outlives its killed caller. It is ended at its limit, with the child that inherited the lock.
@@ -119,6 +120,12 @@ func TestEndingProcessIsNoError(t *testing.T) {
 	}
 	must(t, in.Close())
 	must(t, plugin.Wait())
+}
+
+func TestProcessThatCannotBeWatchedIsAnError(t *testing.T) {
+	ended, err := cniexec.EndAbandoned([]store.Process{{ID: -1, Name: "plugin"}}, mark, 0)
+	difftest.Says(t, err, "process -1 (plugin): pidfd_open")
+	difftest.Same(t, "ended", ended, false)
 }
 
 func holders(t *testing.T, path string) []store.Process {

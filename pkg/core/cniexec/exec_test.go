@@ -92,7 +92,8 @@ func TestOutputAndExitStatusDecideWhetherPluginFailed(t *testing.T) {
 			says(`{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}`) + "; exit 1", says(`{"cniVersion":"1.1.0","code":7,"msg":"no","details":"why"}`),
 		}},
 		{every, "", nil, []string{
-			says(`{"cniVersion":"1.1.0","msg":"hello","code":0,"interfaces":[]}`), says(`{"cniVersion":"1.1.0"}`), says(`{"code":0,"msg":"done"}`), says(`{"msg":"hello","ips":[]}`),
+			says(`{"cniVersion":"1.1.0","msg":"hello","code":0,"interfaces":[]}`), says(`{"cniVersion":"1.1.0"}`), says(`{"code":0,"msg":"done"}`),
+			says(`{"msg":"hello","ips":[]}`), says(`{"msg":"hello","interfaces":[]}`), says(`{"error":"none","routes":[]}`), says(`{"msg":"hello","ip4":{}}`), says(`{"msg":"hello","ip6":{}}`),
 		}},
 		{every, cniexec.ReasonOutput, []string{"/plugin: printed an error that is no CNI error"}, []string{
 			says(`{"code":"7","msg":"no"}`), says(`{"cniVersion":"1.1.0","msg":"no"}`), says(`{"error":"no"}`), says(`{"code":7.5}`), says(`{"code":true}`),
@@ -219,6 +220,21 @@ func TestExecWaitsForExecutableThatIsBeingWritten(t *testing.T) {
 	go func() { written <- f.Close() }()
 	_, err = call(t, &cniexec.Exec{}, path, "DEL")
 	must(t, errors.Join(err, <-written))
+}
+
+// A signal from a terminal goes to the group in the foreground. A plugin with a limit is ended with its children by its group.
+func TestOnlyPluginWithLimitHasGroupOfItsOwn(t *testing.T) {
+	plugin := script(t, `read -r pid name state parent group rest </proc/$$/stat; echo "{\"own\":$((pid == group))}"`)
+	for limit, want := range map[time.Duration]string{0: "{\"own\":0}\n", time.Hour: "{\"own\":1}\n"} {
+		out, err := call(t, &cniexec.Exec{Limit: limit}, plugin, "ADD")
+		must(t, err)
+		difftest.Same(t, limit.String(), out, want)
+	}
+	here, err := os.Getwd()
+	must(t, err)
+	out, err := call(t, &cniexec.Exec{}, "/bin/pwd", "DEL")
+	must(t, err)
+	difftest.Same(t, "working directory", out, here+"\n")
 }
 
 func TestPluginAlwaysHasPATH(t *testing.T) {
