@@ -1,6 +1,7 @@
 package cleanup_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -214,6 +216,52 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 			}
 			difftest.Same(t, "network namespace", difftest.Read(t, n.netns), want)
 			difftest.Same(t, cleanup.WithinEnv, difftest.Read(t, n.dir+"/within"), "net/c0ffee/net1\n")
+		})
+	}
+}
+
+// Without a record of ADD, the configuration says which delegates may have run. Their failures do not keep the pod, except
+// one that a delegate wants to be asked again for.
+func TestDelegatesOfLostRecordRunUnlessAnotherHasTheirDevice(t *testing.T) {
+	for name, test := range map[string]struct {
+		device  int // VF of the delegate's deviceID
+		fails   int // code of the delegate's error; 0 = none
+		blind   bool
+		runs    bool
+		is, log string
+	}{
+		"free":                      {device: 0, runs: true},
+		"another's":                 {device: 1, log: "not running a delegate's DEL"},
+		"another's, without a /sys": {device: 1, blind: true, runs: true},
+		"free, and it fails":        {device: 0, fails: 999, runs: true, log: "ignoring a delegate's failed DEL"},
+		"free, and it is busy":      {device: 0, fails: 11, runs: true, is: "delegates[0] (delegate): DEL: no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, 2)
+			var log bytes.Buffer
+			n.Log = slog.New(slog.NewTextHandler(&log, nil))
+			n.add("other", "other", 1, time.Now())
+			if test.blind {
+				n.Finder = discovery.Finder{}
+			}
+			if test.fails != 0 {
+				difftest.Write(t, n.dir+"/delegate", fmt.Sprintf("#!/bin/sh\ncat >/dev/null\necho x >%s\necho '{\"code\": %d, \"msg\": \"no\"}'\nexit 1\n", n.netns, test.fails), 0o755)
+			}
+			err := n.Removal(&journal.Entry{
+				Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/pod", Pod: "pod",
+				Delegates: []json.RawMessage{fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "net", "type": "delegate", "deviceID": %q}`, capturetest.VF(test.device))},
+			}).Run()
+			if test.is == "" {
+				difftest.Must(t, err)
+			} else {
+				difftest.Says(t, err, test.is)
+			}
+			if _, err := os.Stat(n.netns); (err == nil) != test.runs {
+				t.Errorf("the delegate's DEL: %v", err)
+			}
+			if (log.Len() > 0) != (test.log != "") || !strings.Contains(log.String(), test.log) {
+				t.Errorf("the log %q does not say %q", log.String(), test.log)
+			}
 		})
 	}
 }
