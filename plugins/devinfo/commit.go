@@ -147,7 +147,7 @@ func (r request) removeReplaced(e *journal.Entry) (err error) {
 func saved(dir *store.Dir, name string) (restore func() error) {
 	text, err := dir.Read(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return func() error { return nil } // of another attachment, or not a file: nothing here changes it
+		return func() error { return nil } // no name, or not a file: nothing here changes it
 	}
 	return func() error { return setContent(dir, name, text) }
 }
