@@ -144,10 +144,12 @@ func (e Eswitch) onSwitch(name, id string, address pci.Address, pf uint64) (bool
 	if err != nil || its != id {
 		return false, err
 	}
-	if e.there("bus/pci/devices/" + address.String() + "/net/" + name) {
-		return true, nil
+	below, err := e.there("bus/pci/devices/" + address.String() + "/net/" + name)
+	if below || err != nil {
+		return below, err
 	}
-	return !e.there("class/net/"+name+"/device") && pf == uint64(address.Function), nil
+	elsewhere, err := e.there("class/net/" + name + "/device")
+	return !elsewhere && err == nil && pf == uint64(address.Function), err
 }
 
 // choose returns one of the candidates. If several PFs of a device have a port with this number, it takes the PF
@@ -166,9 +168,12 @@ func (f function) choose(found []candidate) (name, source string, err error) {
 	return found[0].name, found[0].source, nil
 }
 
-func (e Eswitch) there(name string) bool {
+func (e Eswitch) there(name string) (bool, error) {
 	_, err := fs.Lstat(e.Sys, name)
-	return err == nil
+	if rtnetlink.Absent(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // A portName is a parsed phys_port_name. Drivers and devlink print these forms, where N is a number:

@@ -218,10 +218,12 @@ func TestInterfacesOfOtherSwitchesAreIgnored(t *testing.T) {
 
 // If a file or the list of ports cannot be read, the function may still have a representor.
 func TestReadErrorIsNotMissingRepresentor(t *testing.T) {
-	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf)
-	for name, err := range map[string]error{"class/net/sys0/phys_port_name": syscall.EIO, "class/net/sys0/phys_switch_id": syscall.EIO} {
-		e := on(broken(sys, name, err))
-		if got, _, err := e.Representor(pf, link.VF, 0); got != "" || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
+	sys := netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys1 pf0vf1 aa "+pf, "free3 pf0vf3 aa")
+	for name, number := range map[string]int{
+		"class/net/sys0/phys_port_name": 0, "class/net/sys0/phys_switch_id": 0, "bus/pci/devices/" + pf + "/net/sys0": 0, "class/net/free3/device": 3,
+	} {
+		e := on(broken(sys, name, syscall.EIO))
+		if got, _, err := e.Representor(pf, link.VF, number); got != "" || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), pf) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 		wantRepresentors(t, e, pf, "VF 1: sys1") // the interface in sysfs is still found
