@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/tools/txtar"
@@ -184,6 +185,9 @@ func TestInterfaceOfUnnamedVDPADeviceIsNotAssignedToFunction(t *testing.T) {
 	each(t, unnamed, func(t *testing.T, host hostdev.Host, _ *linkhost.Kernel, devices []*hostdev.Device, warnings []string) {
 		warned += len(warnings)
 		for _, d := range devices {
+			if d.Kind == hostdev.VDPA && strings.HasPrefix(d.Path, "virtio") && d.Ports == nil {
+				t.Errorf("%s has one virtio device, %s, and no interface", d.VDPA, d.Path)
+			}
 			for _, p := range d.Ports {
 				n, _, err := host.Sys.Netdev(p.Name)
 				if n.Bus == "virtio" && d.PCI != "" && d.Driver != hostdev.VirtioNIC || err != nil {
@@ -197,6 +201,24 @@ func TestInterfaceOfUnnamedVDPADeviceIsNotAssignedToFunction(t *testing.T) {
 	}
 }
 
+// An IPoIB child, and a port of a switch, show the device of another interface.
+func TestBorrowedDevicesHaveNoInterface(t *testing.T) {
+	for kind, lower := range map[string]string{"dsa": "", "ipoib": "ib0"} {
+		borrowed := func(h *hostdev.Host) {
+			for n := range h.Links {
+				h.Links[n].Info.Kind, h.Links[n].Link = kind, lower
+			}
+		}
+		each(t, borrowed, func(t *testing.T, _ hostdev.Host, _ *linkhost.Kernel, devices []*hostdev.Device, _ []string) {
+			for _, d := range devices {
+				if d.Ports != nil || d.Represents != nil {
+					t.Errorf("%s: %v, %v", d.At.Name, d.Ports, d.Represents)
+				}
+			}
+		})
+	}
+}
+
 func TestFailedReadHidesNoDevice(t *testing.T) {
 	for _, name := range []string{"igb-sriov", "mlx5-vdpa", "mlx5-infiniband", "erdma", "pds-vdpa"} {
 		file := capturetest.Load(t, name)
@@ -205,7 +227,8 @@ func TestFailedReadHidesNoDevice(t *testing.T) {
 		var want []*hostdev.Device
 		capturetest.EachFailure(file.Sys(), func(files fs.FS, failed *string) {
 			eswitches := links.Eswitch
-			eswitches.Sys = files
+			eswitches.Sys = files // read for representors only if devlink has no ports
+			eswitches.Ports = func(string) ([]link.PortRecord, error) { return nil, syscall.ENODEV }
 			got, warnings, err := hostdev.Read(hostdev.Host{Sys: sysfs.New(files), Links: links.Links, Eswitches: eswitches})
 			if want == nil {
 				difftest.Must(t, err)
