@@ -1,6 +1,7 @@
 package hostdev_test
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io/fs"
@@ -153,6 +154,14 @@ func TestPortsAreCountedUntilThereAreTwo(t *testing.T) {
 	if (&hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.SF}}).LacksInterface() {
 		t.Error("the interface of an SF without a number, as of ice, is below the function")
 	}
+}
+
+func TestInterfacesAreSortedByPort(t *testing.T) {
+	file, err := capturefile.Parse(bytes.ReplaceAll(capturetest.Ports("mlx4_core", 2), []byte("p1"), []byte("p9")))
+	difftest.Must(t, err)
+	ports, err := hostdev.Ports(sysfs.New(file.Sys()), nil, hostdev.Place{Bus: "pci", Name: "0000:3b:00.0"})
+	difftest.Must(t, err)
+	difftest.Equal(t, names(ports), []string{"p9", "p2"})
 }
 
 func TestPortsAndReadFindSameInterfaces(t *testing.T) {

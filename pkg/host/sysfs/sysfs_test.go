@@ -101,6 +101,20 @@ func TestOpenFailsUnlessPathIsDirectory(t *testing.T) {
 	difftest.Is(t, err, syscall.ENOTDIR)
 }
 
+func TestInodeIsThatOfDirectory(t *testing.T) {
+	dir := t.TempDir()
+	difftest.Must(t, os.MkdirAll(dir+"/bus/pci/devices", 0o700), os.MkdirAll(dir+"/devices/0000:01:00.0", 0o700),
+		os.Symlink("../../../devices/0000:01:00.0", dir+"/bus/pci/devices/0000:01:00.0"))
+	info, err := os.Stat(dir + "/devices/0000:01:00.0")
+	difftest.Must(t, err)
+	sys, err := sysfs.Open(dir)
+	difftest.Must(t, err)
+	inode, ok, err := sys.Inode("pci", "0000:01:00.0")
+	if inode != info.Sys().(*syscall.Stat_t).Ino || !ok || err != nil {
+		t.Errorf("%d, %v, %v", inode, ok, err)
+	}
+}
+
 func TestErrorNamesInvalidAttribute(t *testing.T) {
 	const host = `made up
 -- sys/bus/pci/devices/0000:01:00.0 -> ../../../devices/pci0000:00/0000:01:00.0 --
