@@ -196,6 +196,8 @@ func TestSRIOVCNILockExcludesOtherPods(t *testing.T) {
 		must(t, j.Forget(e))
 	}
 	expectFiles(t, dir)
+	must(t, os.WriteFile(filepath.Join(locks, "vdpa-v"), []byte("/run/netns/theirs"), 0o600)) // not named by a PCI address
+	must(t, j.Forget(record(t, j, &journal.Entry{Key: key1, Leases: has("vdpa-v", journal.Exclusive)})))
 	must(t, os.Remove(filepath.Join(locks, "0000:01:10.0")), os.Mkdir(filepath.Join(locks, "0000:01:10.0"), 0o700))
 	err := tryRecord(t, j, &journal.Entry{Key: key1, Leases: has("pci-0000:01:10.0", journal.Exclusive)})
 	difftest.Says(t, err, "cannot read the locks of sriov-cni")
