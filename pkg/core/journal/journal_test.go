@@ -35,7 +35,9 @@ func TestGetReturnsRecordedEntry(t *testing.T) {
 		"leases/file/net-c0ffee_net1/", "leases/file/net-c0ffee_net1/"+name+to,
 		"leases/socket/%2Frun%2Fsockets%2F6e0c/", "leases/socket/%2Frun%2Fsockets%2F6e0c/"+name+to,
 		"leases/spec/a_b.json/", "leases/spec/a_b.json/"+name+to)
+	expectOwner(t, j, want.File, &want.Key)
 	must(t, j.Forget(want), j.Forget(want))
+	expectOwner(t, j, want.File, nil)
 	expectFiles(t, dir)
 }
 
