@@ -67,8 +67,12 @@ func (d *Dir) Make() error {
 }
 
 func ensure(dir string, mode fs.FileMode) error {
-	made := os.Mkdir(dir, mode)
+	made := fs.ErrExist
 	stat, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) { // most directories exist, so Mkdir first would be one more call for each
+		made = os.Mkdir(dir, mode)
+		stat, err = os.Stat(dir)
+	}
 	switch {
 	case errors.Is(made, fs.ErrExist) && err != nil:
 		return err
