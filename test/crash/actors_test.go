@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/node"
 )
 
 // A kind is a kind of attachment in the interleavings.
@@ -41,7 +43,7 @@ type step struct {
 	verb string
 	of   attachment // empty for GC and claims
 	all  bool       // GC with an empty list of valid attachments
-	program
+	cmd  *exec.Cmd
 }
 
 // ends reports whether the step ends the attachments of a container.
@@ -94,17 +96,17 @@ func actors() []part {
 }
 
 func (s *stage) add(a attachment) step {
-	return step{verb: "ADD", of: a, program: s.command("ADD", a, s.conf(a))}
+	return step{verb: "ADD", of: a, cmd: s.command("ADD", a, s.conf(a))}
 }
 
 func (s *stage) del(a attachment) step {
-	return step{verb: "DEL", of: a, program: s.command("DEL", a, s.conf(a))}
+	return step{verb: "DEL", of: a, cmd: s.command("DEL", a, s.conf(a))}
 }
 
 // check returns the CHECK of an attachment that an ADD made.
 func (s *stage) check(added act) step {
-	c := s.conf(added.of).with(conf{"prevResult": json.RawMessage(added.stdout)})
-	return step{verb: "CHECK", of: added.of, program: s.command("CHECK", added.of, c)}
+	c := s.conf(added.of).with(conf{"prevResult": json.RawMessage(added.Stdout)})
+	return step{verb: "CHECK", of: added.of, cmd: s.command("CHECK", added.of, c)}
 }
 
 // gc returns a GC with a list of valid attachments; nil = without a list.
@@ -117,37 +119,36 @@ func (s *stage) gc(valid []attachment) step {
 	if c["cni.dev/valid-attachments"] = list; list == nil {
 		delete(c, "cni.dev/valid-attachments")
 	}
-	return step{verb: "GC", program: s.command("GC", ours, c)}
+	return step{verb: "GC", cmd: s.command("GC", ours, c)}
 }
 
 func (s *stage) gcOfAll() step {
-	return step{verb: "GC", all: true, program: s.command("GC", ours, s.conf(ours).gc())}
+	return step{verb: "GC", all: true, cmd: s.command("GC", ours, s.conf(ours).gc())}
 }
 
 func (s *stage) tool() step {
-	return step{verb: devinfoctl, program: program{
-		path: s.ctl, args: []string{"gc", "--yes", "--node-config", nodeFile, "--cni-path", s.cniPath},
-		env: []string{"PATH=" + os.Getenv("PATH")},
-	}}
+	cmd := exec.Command(s.ctl, "gc", "--yes", "--node-config", node.Settings, "--cni-path", s.cniPath)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	return step{verb: devinfoctl, cmd: cmd}
 }
 
 func (s *stage) claim() step {
-	return step{verb: claimant, program: program{path: claimantPath, args: []string{s.device}}}
+	return step{verb: claimant, cmd: exec.Command(node.Bin+"/"+claimant, s.device)}
 }
 
 // An act is a step that was run, with its start and end.
 type act struct {
 	step
-	outcome
+	node.Outcome
 	began, ended int
 	broken       error // error of the test, or of a program that hangs
 }
 
 // run runs a step.
-func (s *stage) run(where *seat, st step, decide func(inject.Call) inject.Verdict) act {
+func (s *stage) run(where *node.Seat, st step, decide func(inject.Call) inject.Verdict) act {
 	a := act{step: st, began: s.tick()}
-	if a.outcome, a.broken = where.run(st.program, decide); a.broken != nil {
-		a.exit = -1
+	if a.Outcome, a.broken = where.Run(st.cmd, decide); a.broken != nil {
+		a.Exit = -1
 	}
 	a.ended = s.tick()
 	return a
@@ -157,9 +158,9 @@ func (s *stage) run(where *seat, st step, decide func(inject.Call) inject.Verdic
 type stage struct {
 	*world
 	kind
-	first, second *seat
-	owns          map[string]snapshot // state of an attachment, by container
-	earlier       []act               // steps that ran before the two programs started
+	first, second *node.Seat
+	owns          map[string]node.Snapshot // state of an attachment, by container
+	earlier       []act                    // steps that ran before the two programs started
 	clock         atomic.Int64
 }
 
@@ -168,25 +169,24 @@ func newStage(w *world, k kind) *stage {
 	t := w.t
 	t.Helper()
 	s := &stage{
-		world: w, kind: k, owns: map[string]snapshot{},
-		first: newSeat(t, inject.Changes|inject.Reads|inject.Locks), second: newSeat(t, inject.Locks),
+		world: w, kind: k, owns: map[string]node.Snapshot{},
+		first: node.NewSeat(t, inject.Changes|inject.Reads|inject.Locks), second: node.NewSeat(t, inject.Locks),
 	}
-	s.program(claimant)
 	for _, b := range bystanders()[:2] { // one with a device, one with a socket
 		s.must("ADD", b.attachment, b.conf)
 	}
 	for range 2 { // the first round also creates files that stay
-		s.base = take(t)
+		s.base = view.Take(t)
 		for _, a := range []attachment{ours, neighbour} {
 			s.must("ADD", a, k.conf(a))
-			s.owns[a.container] = take(t).beyond(s.base)
+			s.owns[a.container] = view.Take(t).Beyond(s.base)
 			s.must("DEL", a, k.conf(a))
 		}
 		s.fine(hold(k.device))
 		s.fine(release(k.device))
 		s.must("GC", ours, k.conf(ours))
 	}
-	s.base = take(t)
+	s.base = view.Take(t)
 	return s
 }
 

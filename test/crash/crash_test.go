@@ -112,10 +112,10 @@ func (w *world) points(s scenario, verb string) (calls [2]int) {
 		}
 		return inject.Verdict{}
 	})
-	if why := o.failure(); why != "" {
+	if why := o.Failure(); why != "" {
 		w.t.Fatalf("%s without a fault: %s", verb, why)
 	}
-	w.base.restore(w.t, take(w.t))
+	view.Restore(w.t, w.base, view.Take(w.t))
 	return calls
 }
 

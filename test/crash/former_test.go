@@ -62,18 +62,18 @@ func (w *world) changed(s scenario, from, to, then string) (problems []string) {
 	w.plugin = from
 	w.before(trial{scenario: s, verb: "ADD"})
 	o := w.call("ADD", ours, s.conf, nil)
-	if why := o.failure(); why != "" {
+	if why := o.Failure(); why != "" {
 		w.t.Fatalf("ADD: %s", why)
 	}
 	w.plugin = to
-	problems = w.added(s, o.stdout, take(w.t))
+	problems = w.added(s, o.Stdout, view.Take(w.t))
 	if s.delegating() {
 		other := attachment{"feed00feed00feed00feed00", "net9", otherNetns}
-		if e := w.call("ADD", other, other.marker("third"), nil).printed(); e.Code != failure.Held {
+		if e := w.call("ADD", other, other.marker("third"), nil).Printed(); e.Code != failure.Held {
 			problems = append(problems, fmt.Sprintf("another pod gets the device: code %d, %s", e.Code, e.Msg))
 		}
 		w.plugin = from
-		if why := w.call("DEL", other, other.marker("third"), nil).failure(); why != "" {
+		if why := w.call("DEL", other, other.marker("third"), nil).Failure(); why != "" {
 			problems = append(problems, "DEL of the refused ADD: "+why)
 		}
 		w.plugin = to

@@ -11,6 +11,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/node"
 )
 
 // The VF on vfio-pci, whose device nodes ADD grants, and the PF of both VFs.
@@ -26,7 +27,7 @@ var granting = kind{"nodes", vfioVF, func(a attachment) conf {
 
 var pfPart = part{"ADD of the PF by another pod", nil, func(s *stage) []step {
 	st := s.add(neighbour)
-	st.program = s.command("ADD", neighbour, s.conf(neighbour).with(conf{"deviceID": pf}))
+	st.cmd = s.command("ADD", neighbour, s.conf(neighbour).with(conf{"deviceID": pf}))
 	return []step{st}
 }}
 
@@ -74,7 +75,7 @@ func (w *world) vfioNodes() {
 // owned reports whether a file of our attachment contains the text.
 func (s *stage) owned(text string) bool {
 	for _, what := range s.owns[ours.container] {
-		if strings.Contains(what.text, text) {
+		if strings.Contains(what.Text, text) {
 			return true
 		}
 	}
@@ -85,13 +86,13 @@ func (s *stage) owned(text string) bool {
 // record that its ADD was refused.
 func (s *stage) judgeHolders(acts []act) (problems []string) {
 	s.t.Helper()
-	now := take(s.t)
+	now := view.Take(s.t)
 	var holders []string
 	for _, a := range acts {
 		there, _ := s.have(now, a.of.container)
 		says := refusal(now, a.of.container)
 		switch {
-		case a.exit == 0:
+		case a.Exit == 0:
 			holders = append(holders, strings.TrimSpace(a.verb+" "+a.of.container))
 		case a.refused() && len(says) == 0:
 			problems = append(problems, "the journal does not say that ADD was refused")
@@ -108,10 +109,7 @@ func (s *stage) judgeHolders(acts []act) (problems []string) {
 
 // The claimant takes the device for a ResourceClaim, as the DRA driver does. It is the test binary under another
 // name. The three functions below are its commands.
-const (
-	claimant     = "claimant"
-	claimantPath = cniDir + "/" + claimant
-)
+const claimant = "claimant"
 
 // hold takes a lease of the device and of its parent for the claim. It fails if another holder has one.
 func hold(device string) error {
@@ -119,7 +117,7 @@ func hold(device string) error {
 	if err != nil {
 		return err
 	}
-	sys, err := sysfs.Open("/run/sys")
+	sys, err := sysfs.Open(node.Sys)
 	if err != nil {
 		return err
 	}

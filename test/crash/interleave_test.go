@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/node"
 )
 
 // An interleaving stops a part before one of its calls. While the part is stopped, the actor runs to its end, or
@@ -68,7 +69,7 @@ func (s *stage) points(p part) (n int) {
 			}
 			return inject.Verdict{}
 		})
-		if why := a.failure(); a.broken != nil || why != "" {
+		if why := a.Failure(); a.broken != nil || why != "" {
 			s.t.Fatalf("%s alone: %v %s", p.name, a.broken, why)
 		}
 		acts = append(acts, a)
@@ -82,7 +83,7 @@ func (s *stage) points(p part) (n int) {
 // watched reports whether a call reads or changes state that programs share: a path below /run or /var, except the
 // programs, their settings and the captured host. Standard output and calls without a path count too.
 func watched(c inject.Call) bool {
-	for _, not := range []string{"/run/sys/", "/run/netns/", cniDir, nodeFile} {
+	for _, not := range []string{node.Sys + "/", "/run/netns/", node.Bin, node.Settings} {
 		if strings.HasPrefix(c.Path, not) {
 			return false
 		}
@@ -95,8 +96,8 @@ func (s *stage) try(tr interleaving, judge func(*stage, []act) []string) (point 
 	s.t.Helper()
 	s.before(tr.stopped)
 	point, acts := s.play(tr)
-	now := take(s.t)
-	problems = slices.Concat(now.torn(), s.base.trampled(now), judge(s, acts), s.after(acts))
+	now := view.Take(s.t)
+	problems = slices.Concat(torn(now), trampled(s.base, now), judge(s, acts), s.after(acts))
 	slices.Sort(problems)
 	return point, slices.Compact(problems)
 }
@@ -114,7 +115,7 @@ func (s *stage) before(p part) {
 		defer func() { s.fine(unix.Unmount(path, 0), os.Remove(path)) }()
 	}
 	a := s.run(s.seat, s.add(*p.has), nil)
-	if why := a.failure(); why != "" {
+	if why := a.Failure(); why != "" {
 		s.t.Fatalf("ADD before %s: %s", p.name, why)
 	}
 	s.earlier = []act{a}
@@ -125,21 +126,21 @@ func (s *stage) after(acts []act) (problems []string) {
 	s.t.Helper()
 	last := map[string]attachment{ours.container: ours}
 	for _, a := range acts {
-		if a.verb == "ADD" && (a.exit == 0 || last[a.of.container] == attachment{}) {
+		if a.verb == "ADD" && (a.Exit == 0 || last[a.of.container] == attachment{}) {
 			last[a.of.container] = a.of
 		}
 	}
 	for _, a := range last {
-		if why := s.call("DEL", a, s.conf(a), nil).failure(); why != "" {
+		if why := s.call("DEL", a, s.conf(a), nil).Failure(); why != "" {
 			problems = append(problems, "the last DEL failed: "+why)
 		}
 	}
 	s.fine(release(s.device))
-	now := take(s.t)
-	for _, problem := range slices.Concat(s.base.left(now), s.base.trampled(now)) {
+	now := view.Take(s.t)
+	for _, problem := range slices.Concat(s.base.Left(now), trampled(s.base, now)) {
 		problems = append(problems, "after the last DEL, "+problem)
 	}
-	s.base.restore(s.t, now)
+	view.Restore(s.t, s.base, now)
 	return problems
 }
 
@@ -172,7 +173,7 @@ func (s *stage) play(tr interleaving) (point inject.Call, acts []act) {
 	return point, acts
 }
 
-func (s *stage) runAll(where *seat, p part, decide func(inject.Call) inject.Verdict) (acts []act) {
+func (s *stage) runAll(where *node.Seat, p part, decide func(inject.Call) inject.Verdict) (acts []act) {
 	for _, st := range p.steps(s) {
 		acts = append(acts, s.run(where, st, decide))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/test/node"
 )
 
 // due is the expected state of an attachment at the end.
@@ -28,7 +29,7 @@ func dueOf(acts []act, container string) (what due) {
 		if a.refused() && a.of.container == container {
 			what = max(what, refused)
 		}
-		if a.verb != "ADD" || a.exit != 0 || a.of.container != container || a.of == departed {
+		if a.verb != "ADD" || a.Exit != 0 || a.of.container != container || a.of == departed {
 			continue
 		}
 		now := living
@@ -49,7 +50,7 @@ func dueOf(acts []act, container string) (what due) {
 // judge returns the problems after both parts have ended.
 func (s *stage) judge(acts []act) (problems []string) {
 	s.t.Helper()
-	now := take(s.t)
+	now := view.Take(s.t)
 	expected := maps.Clone(s.base)
 	for _, container := range []string{ours.container, neighbour.container} {
 		there, missing := s.have(now, container)
@@ -68,47 +69,47 @@ func (s *stage) judge(acts []act) (problems []string) {
 		}
 		maps.Copy(expected, s.owns[container])
 	}
-	if slices.ContainsFunc(acts, func(a act) bool { return a.verb == claimant && a.exit == 0 }) {
+	if slices.ContainsFunc(acts, func(a act) bool { return a.verb == claimant && a.Exit == 0 }) {
 		if is, err := held(s.device); err != nil || !is {
 			problems = append(problems, "lost: the claim's device")
 		}
 		return append(problems, s.refusals(acts)...) // the claim's state is not checked here
 	}
-	return slices.Concat(problems, expected.left(now), s.refusals(acts))
+	return slices.Concat(problems, expected.Left(now), s.refusals(acts))
 }
 
 // owed reports whether a call failed that should have ended attachments. The runtime repeats such a call.
 func owed(acts []act) bool {
 	return slices.ContainsFunc(acts, func(a act) bool {
-		return a.exit != 0 && (a.verb == "DEL" || a.verb == "GC" || a.verb == devinfoctl)
+		return a.Exit != 0 && (a.verb == "DEL" || a.verb == "GC" || a.verb == devinfoctl)
 	})
 }
 
 // refused reports whether the act is an ADD that failed because another holder has the device.
-func (a act) refused() bool { return a.verb == "ADD" && a.printed().Code == failure.Held }
+func (a act) refused() bool { return a.verb == "ADD" && a.Printed().Code == failure.Held }
 
 // refusal returns the entry of the journal that says only that the container's ADD was refused; empty = there is none.
-func refusal(now snapshot, container string) snapshot {
+func refusal(now node.Snapshot, container string) node.Snapshot {
 	path := journal.Key{Network: "net", ContainerID: container, IfName: ours.ifName}.Path(stateDir)
 	var e journal.Entry
-	if json.Unmarshal([]byte(now[path].text), &e) != nil || e.Refused == "" ||
+	if json.Unmarshal([]byte(now[path].Text), &e) != nil || e.Refused == "" ||
 		e.File != "" || e.CDI != (journal.CDI{}) || e.SocketDir != "" || e.Leases != nil || e.Delegates != nil {
 		return nil
 	}
-	return snapshot{path: now[path]}
+	return node.Snapshot{path: now[path]}
 }
 
 // have compares an attachment's state with its expected state. It ignores directories and the content of the
 // journal's files.
-func (s *stage) have(now snapshot, container string) (there, missing []string) {
+func (s *stage) have(now node.Snapshot, container string) (there, missing []string) {
 	owns := s.owns[container]
 	for _, path := range slices.Sorted(maps.Keys(owns)) {
 		was := owns[path]
-		if was.mode.IsDir() {
+		if was.Mode.IsDir() {
 			continue
 		}
 		is, ok := now[path]
-		state := strings.HasPrefix(path, stateDir) && was.mode&fs.ModeSymlink == 0
+		state := strings.HasPrefix(path, stateDir) && was.Mode&fs.ModeSymlink == 0
 		switch {
 		case !ok:
 			missing = append(missing, path)
@@ -126,10 +127,10 @@ func (s *stage) have(now snapshot, container string) (there, missing []string) {
 func (s *stage) checked(acts []act, container string) (problems []string) {
 	s.t.Helper()
 	adds := slices.DeleteFunc(slices.Clone(acts), func(a act) bool {
-		return a.verb != "ADD" || a.exit != 0 || a.of.container != container || a.of == departed
+		return a.verb != "ADD" || a.Exit != 0 || a.of.container != container || a.of == departed
 	})
 	last := adds[len(adds)-1]
-	if why := s.run(s.seat, s.check(last), nil).failure(); why != "" {
+	if why := s.run(s.seat, s.check(last), nil).Failure(); why != "" {
 		problems = append(problems, "CHECK of a live attachment fails: "+why)
 	}
 	j, err := openJournal()
@@ -147,19 +148,19 @@ func (s *stage) checked(acts []act, container string) (problems []string) {
 // refusals returns the failures of acts that must not fail.
 func (s *stage) refusals(acts []act) (problems []string) {
 	for _, a := range acts {
-		why := a.failure()
+		why := a.Failure()
 		switch {
 		case a.broken != nil:
 			problems = append(problems, a.verb+": "+a.broken.Error())
-		case strings.Contains(a.stderr, "goroutine "):
-			problems = append(problems, a.verb+" panicked: "+a.stderr)
-		case a.exit == 0 || a.verb == claimant || a.mayFail(acts):
+		case strings.Contains(a.Stderr, "goroutine "):
+			problems = append(problems, a.verb+" panicked: "+a.Stderr)
+		case a.Exit == 0 || a.verb == claimant || a.mayFail(acts):
 		case a.verb == devinfoctl:
-			problems = append(problems, a.verb+" failed: "+strings.TrimSpace(a.stderr))
+			problems = append(problems, a.verb+" failed: "+strings.TrimSpace(a.Stderr))
 		default:
 			problems = append(problems, a.verb+" failed: "+why)
 		}
-		if plugin := a.verb != claimant && a.verb != devinfoctl; plugin && a.broken == nil && a.exit != 0 && strings.HasPrefix(why, "exit code ") {
+		if plugin := a.verb != claimant && a.verb != devinfoctl; plugin && a.broken == nil && a.Exit != 0 && strings.HasPrefix(why, "exit code ") {
 			problems = append(problems, a.verb+" failed and printed no error: "+why)
 		}
 	}
@@ -182,9 +183,9 @@ func (a act) mayFail(acts []act) bool {
 	case "CHECK":
 		return added || ended
 	case "DEL":
-		return a.printed().Code == tryAgain
+		return a.Printed().Code == tryAgain
 	case "GC":
-		return added && a.printed().Code == tryAgain
+		return added && a.Printed().Code == tryAgain
 	}
 	return added
 }

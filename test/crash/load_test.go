@@ -19,6 +19,7 @@ import (
 
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/node"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -85,8 +86,8 @@ func TestLoadLosesNoState(t *testing.T) {
 		for _, k := range loads {
 			l.must("GC", attachment{}, ours.base(k.network))
 		}
-		now := take(t)
-		l.problems = slices.Concat(l.problems, l.base.left(now), l.base.trampled(now))
+		now := view.Take(t)
+		l.problems = slices.Concat(l.problems, l.base.Left(now), trampled(l.base, now))
 		if n := len(l.problems); n > 0 {
 			t.Errorf("seed %d: %d problems:\n%s", seed(t), n, strings.Join(l.problems[:min(20, n)], "\n"))
 		}
@@ -106,8 +107,8 @@ func number(t *testing.T, key, usual string) int {
 func newLoad(w *world, size int) *load {
 	l := &load{world: w, size: size, left: map[string]chan *member{}, holders: map[string]*member{}}
 	l.ownPods = true
-	l.fine(os.RemoveAll("/run/sys"))
-	l.fine(undertest.Unpack(capturetest.ManyVFs(size), "/run/sys"))
+	l.fine(os.RemoveAll(node.Sys))
+	l.fine(undertest.Unpack(capturetest.ManyVFs(size), node.Sys))
 	for i := range size {
 		k := loads[i%len(loads)]
 		l.member(k.network, k.conf, capturetest.VF(i), k.exclusive)
@@ -119,7 +120,7 @@ func newLoad(w *world, size int) *load {
 		l.left[k.network] = make(chan *member, 2*size)
 	}
 	l.warmUp()
-	l.base = take(l.t)
+	l.base = view.Take(l.t)
 	return l
 }
 
@@ -158,7 +159,7 @@ func (l *load) warmUp() {
 // A worker makes one call at a time.
 type worker struct {
 	*load
-	seat   *seat
+	seat   *node.Seat
 	random *rand.Rand
 	mine   []*member
 	points map[string]int // number of calls at which it can be killed, by network and verb
@@ -167,7 +168,7 @@ type worker struct {
 func (l *load) worker(number int) *worker {
 	l.t.Helper()
 	random := rand.New(rand.NewPCG(seed(l.t), uint64(number)))
-	return &worker{load: l, seat: newSeat(l.t, inject.Changes), random: random, points: map[string]int{}}
+	return &worker{load: l, seat: node.NewSeat(l.t, inject.Changes), random: random, points: map[string]int{}}
 }
 
 // crew distributes the members to workers.
@@ -215,12 +216,12 @@ func (l *load) wrong(what string, m *member, why string) {
 }
 
 // call makes one call, or kills it.
-func (w *worker) call(verb string, m *member, c conf) outcome {
+func (w *worker) call(verb string, m *member, c conf) node.Outcome {
 	point, last := 0, 0
 	if n := w.points[m.network+verb]; n > 0 && w.random.IntN(killedIn) == 0 {
 		point = 1 + w.random.IntN(n)
 	}
-	o, err := w.seat.run(w.command(verb, m.attachment, c), func(c inject.Call) inject.Verdict {
+	o, err := w.seat.Run(w.command(verb, m.attachment, c), func(c inject.Call) inject.Verdict {
 		if !c.Child {
 			last = c.N
 		}
@@ -231,7 +232,7 @@ func (w *worker) call(verb string, m *member, c conf) outcome {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.calls++; o.exit == -1 {
+	if w.calls++; o.Exit == -1 {
 		w.kills++
 	} else {
 		w.points[m.network+verb] = last
@@ -243,10 +244,10 @@ func (w *worker) call(verb string, m *member, c conf) outcome {
 func (w *worker) until(verb string, m *member, c conf) bool {
 	for range tries {
 		switch o := w.call(verb, m, c); {
-		case o.exit == 0:
+		case o.Exit == 0:
 			return true
-		case o.exit > 0 && o.printed().Code != tryAgain:
-			w.wrong(verb, m, o.failure())
+		case o.Exit > 0 && o.Printed().Code != tryAgain:
+			w.wrong(verb, m, o.Failure())
 			return false
 		}
 	}
@@ -260,19 +261,19 @@ func (w *worker) add(m *member) {
 	for range tries {
 		o := w.call("ADD", m, m.conf)
 		switch {
-		case o.exit == 0:
-			w.attached(m, o.stdout)
+		case o.Exit == 0:
+			w.attached(m, o.Stdout)
 			return
-		case o.exit == -1 && w.random.IntN(3) > 0: // in the other cases the next ADD repeats it
+		case o.Exit == -1 && w.random.IntN(3) > 0: // in the other cases the next ADD repeats it
 			continue
-		case o.exit > 0 && o.printed().Code == held && m.device != "":
+		case o.Exit > 0 && o.Printed().Code == held && m.device != "":
 			w.mu.Lock()
 			w.refused++
 			w.mu.Unlock()
 			w.del(m)
 			return
-		case o.exit > 0 && o.printed().Code != tryAgain && !strings.Contains(o.failure(), "DEL first"):
-			w.wrong("ADD", m, o.failure())
+		case o.Exit > 0 && o.Printed().Code != tryAgain && !strings.Contains(o.Failure(), "DEL first"):
+			w.wrong("ADD", m, o.Failure())
 			return
 		}
 		w.del(m)
@@ -371,7 +372,7 @@ func (w *worker) collect(network string) {
 
 // listed checks that devinfoctl lists exactly these members.
 func (l *load) listed(asked ...*member) {
-	cmd := exec.Command(l.ctl, "list", "-o", "json", "--node-config", nodeFile)
+	cmd := exec.Command(l.ctl, "list", "-o", "json", "--node-config", node.Settings)
 	out, err := cmd.Output()
 	var list struct {
 		Attachments []struct{ ContainerID, State string }

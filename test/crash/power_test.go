@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/test/node"
 )
 
 // damages are the contents that a file may have after a power failure or on a bad disk. nil removes the file.
@@ -84,7 +86,7 @@ const bootID = "/proc/sys/kernel/random/boot_id"
 // boot changes the kernel's boot ID.
 func (w *world) boot(name string) {
 	w.t.Helper()
-	file := filepath.Join(filepath.Dir(w.seat.out[0].Name()), "boot_id")
+	file := filepath.Dir(podNetns) + "/boot_id" // which snapshots leave out
 	err := os.WriteFile(file, []byte(name+"\n"), 0o444)
 	if now, _ := os.ReadFile(bootID); err == nil && string(now) != name+"\n" {
 		err = unix.Mount(file, bootID, "", unix.MS_BIND, "")
@@ -96,11 +98,11 @@ func (w *world) boot(name string) {
 func (w *world) losses(s scenario) (list []loss) {
 	w.t.Helper()
 	now := w.attached(s)
-	w.base.restore(w.t, now)
+	view.Restore(w.t, w.base, now)
 	for _, path := range append(slices.Sorted(maps.Keys(w.owned(now))), all, neighbours) {
 		for _, damage := range slices.Sorted(maps.Keys(damages)) {
 			// Only the state directory is usually on a disk.
-			link, state := now[path].mode&fs.ModeSymlink != 0, !strings.HasPrefix(path, "/run")
+			link, state := now[path].Mode&fs.ModeSymlink != 0, !strings.HasPrefix(path, "/run")
 			if link && damage != "gone" && damage != "noise" || !state && damage != "gone" && damage != "empty" {
 				continue
 			}
@@ -116,17 +118,17 @@ func (w *world) losses(s scenario) (list []loss) {
 }
 
 // attached runs ADD, and returns the snapshot after it.
-func (w *world) attached(s scenario) snapshot {
+func (w *world) attached(s scenario) node.Snapshot {
 	w.t.Helper()
 	w.before(trial{scenario: s, verb: "DEL"})
-	return take(w.t)
+	return view.Take(w.t)
 }
 
 // owned returns the files and links of an attachment, without the files of its delegates.
-func (w *world) owned(now snapshot) snapshot {
-	files := now.beyond(w.base)
-	maps.DeleteFunc(files, func(path string, f thing) bool {
-		return f.mode.IsDir() || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, ipamDir)
+func (w *world) owned(now node.Snapshot) node.Snapshot {
+	files := now.Beyond(w.base)
+	maps.DeleteFunc(files, func(path string, f node.Thing) bool {
+		return f.Mode.IsDir() || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, ipamDir)
 	})
 	return files
 }
@@ -143,7 +145,7 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 	}
 	problems = append(problems, w.afterwards(trial{scenario: s, then: l.then})...)
 	if l.then == gc { // only DEL has the lost data: the path, the network namespace, the delegates' device
-		for _, problem := range w.base.left(take(w.t)) {
+		for _, problem := range w.base.Left(view.Take(w.t)) {
 			if strings.HasPrefix(problem, "left: "+stateDir) {
 				problems = append(problems, "GC "+problem)
 			}
@@ -151,13 +153,13 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 		problems = append(problems, w.afterwards(trial{scenario: s, then: del})...)
 	}
 	if l.file == neighbours {
-		if why := w.call("DEL", neighbour, neighbour.standalone("net"), nil).failure(); why != "" {
+		if why := w.call("DEL", neighbour, neighbour.standalone("net"), nil).Failure(); why != "" {
 			problems = append(problems, "DEL of the neighbour afterwards failed: "+why)
 		}
 	}
 	// Only GC can tell that a link without target, or the directory of a lease without link, has no owner, because it
 	// knows all owners.
-	if take(w.t)[l.file].mode&fs.ModeSymlink != 0 || (l.file == all || l.file == neighbours) && l.damage == "gone" {
+	if view.Take(w.t)[l.file].Mode&fs.ModeSymlink != 0 || (l.file == all || l.file == neighbours) && l.damage == "gone" {
 		problems = append(problems, w.afterwards(trial{scenario: s, then: gc})...)
 	}
 	problems = append(problems, w.remains(trial{scenario: s})...)
@@ -173,12 +175,12 @@ func (w *world) strike(s scenario, l loss) {
 	if l.file == neighbours {
 		w.must("ADD", neighbour, neighbour.standalone("net"))
 		ours := files
-		files, now = w.owned(take(w.t)), take(w.t)
-		maps.DeleteFunc(files, func(path string, _ thing) bool { return ours[path] == files[path] })
+		files, now = w.owned(view.Take(w.t)), view.Take(w.t)
+		maps.DeleteFunc(files, func(path string, _ node.Thing) bool { return ours[path] == files[path] })
 	}
 	for path, file := range files {
 		// Links are created atomically.
-		state := strings.HasPrefix(path, stateDir) && (file.mode.IsRegular() || l.damage == "gone")
+		state := strings.HasPrefix(path, stateDir) && (file.Mode.IsRegular() || l.damage == "gone")
 		if path == l.file || state && !strings.HasPrefix(l.file, "/") {
 			w.damage(path, file, l.damage)
 		}
@@ -187,23 +189,23 @@ func (w *world) strike(s scenario, l loss) {
 		return
 	}
 	w.boot(boots[1])
-	for name := range now.beyond(w.base) {
+	for name := range now.Beyond(w.base) {
 		if !strings.HasPrefix(name, "/var/lib") {
-			w.fine(remove(name))
+			w.fine(view.Remove(name))
 		}
 	}
 }
 
 // damage damages a file, or replaces the target of a link.
-func (w *world) damage(path string, was thing, damage string) {
+func (w *world) damage(path string, was node.Thing, damage string) {
 	w.t.Helper()
 	err := os.Remove(path)
-	switch text := damages[damage]([]byte(was.text)); {
+	switch text := damages[damage]([]byte(was.Text)); {
 	case err != nil || text == nil:
-	case was.mode&fs.ModeSymlink != 0:
-		err = os.Symlink("../nowhere/"+filepath.Base(was.text), path)
+	case was.Mode&fs.ModeSymlink != 0:
+		err = os.Symlink("../nowhere/"+filepath.Base(was.Text), path)
 	default:
-		err = os.WriteFile(path, text, was.mode.Perm())
+		err = os.WriteFile(path, text, was.Mode.Perm())
 	}
 	w.fine(err)
 }

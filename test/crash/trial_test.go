@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/test/crash/inject"
+	"devinfo-cni.io/test/node"
 )
 
 // A fault is an injected event at a point.
@@ -92,14 +93,14 @@ func (w *world) try(tr trial) (point inject.Call, problems []string) {
 		}
 		return tr.fault.verdict
 	})
-	now := take(w.t)
-	problems = append(now.torn(), w.base.trampled(now)...)
+	now := view.Take(w.t)
+	problems = append(torn(now), trampled(w.base, now)...)
 	killed := point.N > 0 && tr.fault.verdict.Kill
 	if !killed {
 		problems = append(problems, w.kept(tr, o, point, now)...)
 	}
 	patience := time.AfterFunc(holding, func() { close(release) })
-	if killed || o.exit != 0 || tr.verb == "ADD" {
+	if killed || o.Exit != 0 || tr.verb == "ADD" {
 		then := w.afterwards(tr)
 		if tr.fault.orphan && tr.then == gc { // GC waits only a second for the delegate
 			then = slices.DeleteFunc(then, func(problem string) bool { return strings.Contains(problem, stillLocked) })
@@ -123,13 +124,13 @@ func (w *world) try(tr trial) (point inject.Call, problems []string) {
 // remains returns the differences from the base, and restores the base.
 func (w *world) remains(tr trial) (problems []string) {
 	w.t.Helper()
-	now := take(w.t)
-	if file := ours.path("net"); tr.then == gc && tr.early != "" && now[file].text == tr.early {
-		w.fine(remove(file)) // the runtime's own file; an ADD that failed early has not recorded it for GC
-		now = take(w.t)
+	now := view.Take(w.t)
+	if file := ours.path("net"); tr.then == gc && tr.early != "" && now[file].Text == tr.early {
+		w.fine(view.Remove(file)) // the runtime's own file; an ADD that failed early has not recorded it for GC
+		now = view.Take(w.t)
 	}
-	problems = slices.Concat(w.base.left(now), w.base.trampled(now))
-	w.base.restore(w.t, now)
+	problems = slices.Concat(w.base.Left(now), trampled(w.base, now))
+	view.Restore(w.t, w.base, now)
 	return problems
 }
 
@@ -141,28 +142,28 @@ const stillLocked = ": still locked "
 const holding = time.Second
 
 // kept returns the promises of the result that do not hold.
-func (w *world) kept(tr trial, o outcome, point inject.Call, now snapshot) (problems []string) {
-	why := o.failure()
+func (w *world) kept(tr trial, o node.Outcome, point inject.Call, now node.Snapshot) (problems []string) {
+	why := o.Failure()
 	switch {
-	case o.exit != 0 && point.N == 0:
+	case o.Exit != 0 && point.N == 0:
 		return []string{tr.verb + " failed without a fault: " + why}
-	case strings.Contains(o.stderr, "goroutine "):
-		return []string{tr.verb + " panicked: " + o.stderr}
-	case o.exit != 0 && strings.HasPrefix(why, "exit code ") && point.Path != "standard output" && !tr.fault.on:
+	case strings.Contains(o.Stderr, "goroutine "):
+		return []string{tr.verb + " panicked: " + o.Stderr}
+	case o.Exit != 0 && strings.HasPrefix(why, "exit code ") && point.Path != "standard output" && !tr.fault.on:
 		return []string{tr.verb + " failed and printed no error: " + why}
-	case o.exit != 0:
+	case o.Exit != 0:
 		return nil
 	case tr.verb != "ADD":
-		for _, problem := range w.base.left(now) {
+		for _, problem := range w.base.Left(now) {
 			problems = append(problems, tr.verb+" succeeded, but "+problem)
 		}
 		return problems
 	}
-	return w.added(tr.scenario, o.stdout, now)
+	return w.added(tr.scenario, o.Stdout, now)
 }
 
 // added returns the effects that a successful ADD lacks.
-func (w *world) added(s scenario, result string, now snapshot) (problems []string) {
+func (w *world) added(s scenario, result string, now node.Snapshot) (problems []string) {
 	for _, path := range slices.Sorted(maps.Keys(w.promised)) {
 		if is, there := now[path]; !there {
 			problems = append(problems, "ADD succeeded, but did not write "+path)
@@ -173,7 +174,7 @@ func (w *world) added(s scenario, result string, now snapshot) (problems []strin
 	if !json.Valid([]byte(result)) {
 		return append(problems, "ADD succeeded, but printed no result: "+result)
 	}
-	if why := w.call("CHECK", ours, s.conf.with(conf{"prevResult": json.RawMessage(result)}), nil).failure(); why != "" {
+	if why := w.call("CHECK", ours, s.conf.with(conf{"prevResult": json.RawMessage(result)}), nil).Failure(); why != "" {
 		problems = append(problems, "ADD succeeded, but CHECK fails: "+why)
 	}
 	return problems
@@ -183,11 +184,11 @@ func (w *world) added(s scenario, result string, now snapshot) (problems []strin
 func (w *world) afterwards(tr trial) (problems []string) {
 	w.t.Helper()
 	try := func(verb string, c conf) (why string) {
-		if why = w.call(verb, ours, c, nil).failure(); why != "" {
+		if why = w.call(verb, ours, c, nil).Failure(); why != "" {
 			problems = append(problems, verb+" afterwards failed: "+why)
 		}
-		now := take(w.t)
-		problems = append(problems, slices.Concat(now.torn(), w.base.trampled(now))...)
+		now := view.Take(w.t)
+		problems = append(problems, slices.Concat(torn(now), trampled(w.base, now))...)
 		return why
 	}
 	switch tr.then {
@@ -200,14 +201,14 @@ func (w *world) afterwards(tr trial) (problems []string) {
 	case again:
 		w.prepare(tr.scenario)
 		o := w.call("ADD", ours, tr.conf, nil)
-		if why := o.failure(); strings.Contains(why, "DEL first") && tr.delegating() { // the earlier ADD was complete
+		if why := o.Failure(); strings.Contains(why, "DEL first") && tr.delegating() { // the earlier ADD was complete
 			try("DEL", tr.conf)
 			o = w.call("ADD", ours, tr.conf, nil)
 		}
-		if why := o.failure(); why != "" {
+		if why := o.Failure(); why != "" {
 			problems = append(problems, "ADD afterwards failed: "+why)
 		} else {
-			problems = append(problems, w.added(tr.scenario, o.stdout, take(w.t))...)
+			problems = append(problems, w.added(tr.scenario, o.Stdout, view.Take(w.t))...)
 		}
 		try("DEL", tr.conf)
 	}

@@ -1,25 +1,20 @@
 package crash_test
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/node"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -32,8 +27,6 @@ const (
 	socketDirs = "/var/run/vhost-user"
 	podNetns   = "/run/netns/pod"
 	otherNetns = "/run/netns/other"
-	nodeFile   = "/run/node.json"
-	cniDir     = "/run/bin" // directory of the plugin marker
 	podUID     = "6e0c3a54-8d0f-4e52-b4a1-0c5ad4a3d1f7"
 	otherUID   = "90d1b0a2-27b4-4c3e-9a56-5b1f4d0c7e11"
 )
@@ -49,12 +42,12 @@ type world struct {
 	onePod   bool // all attachments belong to one pod, and may share the device
 	ownPods  bool // each container is a pod of its own; the pod's UID is the container's ID
 	t        *testing.T
-	seat     *seat
+	seat     *node.Seat
 	plugin   string
 	ctl      string // devinfoctl
 	cniPath  string
-	base     snapshot // expected state at the end
-	promised snapshot // files for other programs that ADD must write
+	base     node.Snapshot // expected state at the end
+	promised node.Snapshot // files for other programs that ADD must write
 }
 
 // inWorld calls f with a world in new namespaces. f sets the base.
@@ -62,11 +55,11 @@ func inWorld(t *testing.T, f func(*world)) {
 	t.Helper()
 	plugin, tool := undertest.Plugin(t), undertest.Once(t, "", "devinfo-cni.io/cmd/devinfoctl")+"/devinfoctl"
 	linktest.Run(t, func(t *testing.T) {
-		w := &world{t: t, plugin: plugin, ctl: tool, seat: newSeat(t, inject.Changes)}
+		w := &world{t: t, plugin: plugin, ctl: tool, seat: node.NewSeat(t, inject.Changes)}
 		w.fine(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) // to wait for orphans
-		w.directories()
-		w.program(marker)
-		w.cniPath = cniDir + ":" + undertest.Peers(t, "macvlan", "bridge", "host-local")
+		node.Make(t, conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "allowedDevices": []string{vfioVF}}, []string{marker, claimant},
+			infoDir, cdiDir, stateDir, ipamDir, markDir, socketDirs+"/"+podUID, socketDirs+"/"+otherUID)
+		w.cniPath = node.Bin + ":" + undertest.Peers(t, "macvlan", "bridge", "host-local")
 		w.networks()
 		f(w)
 	})
@@ -75,27 +68,6 @@ func inWorld(t *testing.T, f func(*world)) {
 func (w *world) fine(errs ...error) {
 	w.t.Helper()
 	difftest.Must(w.t, errs...)
-}
-
-// directories creates the plugin's directories and settings, and the captured host's /sys.
-func (w *world) directories() {
-	w.t.Helper()
-	w.fine(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-	for _, dir := range []string{infoDir, cdiDir, stateDir, ipamDir, markDir, cniDir, socketDirs + "/" + podUID, socketDirs + "/" + otherUID} {
-		w.fine(os.MkdirAll(dir, 0o755))
-	}
-	undertest.Sys(w.t, "igb-sriov", "/run/sys")
-	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "allowedDevices": []string{vfioVF}, "sysfs": "/run/sys"})
-	w.fine(err, os.WriteFile(nodeFile, settings, 0o644))
-}
-
-// program links the test binary into cniDir under a program's name, and returns the path.
-func (w *world) program(name string) (path string) {
-	w.t.Helper()
-	self, err := os.Executable()
-	path = filepath.Join(cniDir, name)
-	w.fine(err, os.Symlink(self, path))
-	return path
 }
 
 // networks creates the pods' network namespaces, and the interface for macvlan.
@@ -119,11 +91,11 @@ func (w *world) settle(s scenario) {
 		w.must("ADD", b.attachment, b.conf)
 	}
 	w.before(trial{scenario: s, verb: "DEL"})
-	added := take(w.t)
+	added := view.Take(w.t)
 	w.must("DEL", ours, s.conf)
 	w.must("GC", ours, s.conf)
-	w.base = take(w.t)
-	w.promised = added.beyond(w.base).visible()
+	w.base = view.Take(w.t)
+	w.promised = visible(added.Beyond(w.base))
 }
 
 // reap waits for the delegates of a killed plugin.
@@ -143,12 +115,12 @@ func (w *world) reap() {
 	}
 }
 
-func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call) inject.Verdict) outcome {
+func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call) inject.Verdict) node.Outcome {
 	w.t.Helper()
 	if verb == "GC" {
 		c = c.gc()
 	}
-	o, err := w.seat.run(w.command(verb, a, c), decide)
+	o, err := w.seat.Run(w.command(verb, a, c), decide)
 	if err != nil {
 		w.t.Fatalf("%s: %v", verb, err)
 	}
@@ -156,8 +128,10 @@ func (w *world) call(verb string, a attachment, c conf, decide func(inject.Call)
 }
 
 // command returns a call of the plugin.
-func (w *world) command(verb string, a attachment, c conf) program {
-	p := program{path: w.plugin, env: []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + nodeFile, "PATH=" + os.Getenv("PATH")}}
+func (w *world) command(verb string, a attachment, c conf) *exec.Cmd {
+	cmd := exec.Command(w.plugin)
+	cmd.Stdin = strings.NewReader(c.String())
+	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + node.Settings, "PATH=" + os.Getenv("PATH")}
 	if verb != "GC" {
 		uid := podUID
 		switch {
@@ -166,17 +140,16 @@ func (w *world) command(verb string, a attachment, c conf) program {
 		case a.container != ours.container && !(w.onePod && a == neighbour):
 			uid = otherUID
 		}
-		p.env = append(p.env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
+		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
 			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="+uid)
 	}
-	p.stdin = c.String()
-	return p
+	return cmd
 }
 
 // must makes a call that has to succeed.
 func (w *world) must(verb string, a attachment, c conf) {
 	w.t.Helper()
-	if why := w.call(verb, a, c, nil).failure(); why != "" {
+	if why := w.call(verb, a, c, nil).Failure(); why != "" {
 		w.t.Fatalf("%s without a fault: %s", verb, why)
 	}
 }
@@ -185,79 +158,4 @@ func (w *world) must(verb string, a attachment, c conf) {
 func openJournal() (*journal.Journal, error) {
 	boot, err := journal.BootID()
 	return journal.Open(stateDir, boot), err
-}
-
-// hangs is the time limit of a call.
-const hangs = 10 * time.Minute
-
-// A seat runs one program at a time.
-type seat struct {
-	inj *inject.Injector
-	// The program's standard output and error; they are files, because an orphaned child would keep a pipe open.
-	out [2]*os.File
-}
-
-func newSeat(t *testing.T, which inject.Calls) *seat {
-	t.Helper()
-	s := &seat{inj: inject.New(t, which)}
-	for n := range s.out {
-		file, err := os.CreateTemp(t.TempDir(), "")
-		difftest.Must(t, err)
-		s.out[n] = file
-	}
-	return s
-}
-
-// A program is an executable with its arguments, environment and standard input.
-type program struct {
-	path      string
-	args, env []string
-	stdin     string
-}
-
-// An outcome is the result of one call of the plugin.
-type outcome struct {
-	exit           int // -1 = killed
-	stdout, stderr string
-}
-
-// run runs a program. decide may be nil. The error is not an error of the program.
-func (s *seat) run(p program, decide func(inject.Call) inject.Verdict) (outcome, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), hangs)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, p.path, p.args...)
-	cmd.Env, cmd.Stdin = p.env, strings.NewReader(p.stdin)
-	cmd.Stdout, cmd.Stderr = s.out[0], s.out[1]
-	for _, f := range s.out {
-		_, err := f.Seek(0, io.SeekStart)
-		if err = errors.Join(err, f.Truncate(0)); err != nil {
-			return outcome{}, err
-		}
-	}
-	if err := errors.Join(s.inj.Run(cmd, decide), ctx.Err()); err != nil {
-		return outcome{}, err
-	}
-	stdout, err := os.ReadFile(s.out[0].Name())
-	stderr, e := os.ReadFile(s.out[1].Name())
-	return outcome{cmd.ProcessState.ExitCode(), string(stdout), string(stderr)}, errors.Join(err, e)
-}
-
-// failure returns why the call failed; "" if it succeeded.
-func (o outcome) failure() string {
-	switch e := o.printed(); {
-	case o.exit == 0:
-		return ""
-	case e.Code == 0:
-		return "exit code " + strings.TrimSpace(o.stdout+o.stderr)
-	default:
-		return strings.TrimSpace(e.Msg + "; " + e.Details)
-	}
-}
-
-// printed returns the CNI error; its code is 0 if the program printed none.
-func (o outcome) printed() (e types.Error) {
-	if json.Unmarshal([]byte(o.stdout), &e) != nil {
-		e.Code = 0
-	}
-	return e
 }

@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/test/node"
 )
 
 // helpers are programs that the test binary is under other names: parts of the agents, which otherwise run until they
@@ -28,7 +29,7 @@ const stageDir = "/run/stage"
 
 // injector returns the part of the agent that gives containers their device information.
 func injector(metrics inject.Metrics) (*inject.Plugin, error) {
-	c, err := injecttest.Config(nodeFile, stageDir, metrics)
+	c, err := injecttest.Config(node.Settings, stageDir, metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func agentRound() error {
 	}
 	const never = time.Hour
 	a := agent.New(agent.Options{
-		Plugin: &install.PluginFile{From: "/none/devinfo", Dir: cniDir}, NodeConfig: nodeFile, BootID: boot, CNIPath: cniDir, HostRoot: "/",
+		Plugin: &install.PluginFile{From: "/none/devinfo", Dir: node.Bin}, NodeConfig: node.Settings, BootID: boot, CNIPath: node.Bin, HostRoot: "/",
 		CheckInterval: never, SweepInterval: never, LookInterval: never, MaxSeries: 10, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -24,6 +24,7 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 	hostsettings "devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
+	"devinfo-cni.io/test/node"
 )
 
 // offers are the rules of the driver.
@@ -32,9 +33,9 @@ const offers = "devices:\n- {select: 'device.attributes[\"devinfo-cni.io\"].kind
 // driverOptions are the options of a driver on the node, without kubelet, runtime and API server.
 func driverOptions() (o claim.Options, err error) {
 	boot, err := journal.BootID()
-	sys, sysErr := sysfs.Open(sysDir)
-	node, nodeErr := config.LoadNode(nodeFile)
-	if err = cmp.Or(err, sysErr, nodeErr); err != nil {
+	sys, sysErr := sysfs.Open(node.Sys)
+	settings, settingsErr := config.LoadNode(node.Settings)
+	if err = cmp.Or(err, sysErr, settingsErr); err != nil {
 		return o, err
 	}
 	kernel := link.NewKernel(sys.Files())
@@ -50,9 +51,9 @@ func driverOptions() (o claim.Options, err error) {
 	j.SRIOVLocks = sriovDir
 	o.Devices = devices.Options{
 		Inventory: of, Journal: j, Lineage: sys.Lineage, DevicePluginDir: o.Devices.DevicePluginDir, Advertised: o.Devices.Advertised,
-		Custody: restore.New(sys, sysfs.Writer(sysDir), restore.Kernel{Kernel: hostsettings.Kernel{Kernel: kernel}, Proc: "/proc"}),
+		Custody: restore.New(sys, sysfs.Writer(node.Sys), restore.Kernel{Kernel: hostsettings.Kernel{Kernel: kernel}, Proc: "/proc"}),
 		Finder:  &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
-		Granter: &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(""), Settings: node},
+		Granter: &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(""), Settings: settings},
 	}
 	return o, nil
 }

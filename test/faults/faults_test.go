@@ -201,23 +201,23 @@ func (w *world) try(tr trial) (problems []string) {
 		}
 		return inject.Verdict{}
 	})
-	now := take(w.t)
-	defer func() { w.base.restore(w.t, now) }()
+	now := view.Take(w.t)
+	defer func() { view.Restore(w.t, w.base, now) }()
 	if nth < tr.nth {
 		return nil // the number of its calls differs from run to run
 	}
-	if strings.Contains(got.stderr, "goroutine ") {
-		problem("it panicked: %s", got.stderr)
+	if strings.Contains(got.Stderr, "goroutine ") {
+		problem("it panicked: %s", got.Stderr)
 	}
 	if tr.fault.absent {
 		got.notice = true // as if the thing did not exist
 	}
-	if got.exit < 0 {
+	if got.Exit < 0 {
 		problem("it was killed or hangs")
 	}
-	same := got.exit == tr.clean.exit && got.stdout == tr.clean.stdout
+	same := got.Exit == tr.clean.Exit && got.Stdout == tr.clean.Stdout
 	if !same && !got.says(tr) {
-		problem("silent: exit code %d instead of %d, and another answer:\n%s\n%s", got.exit, tr.clean.exit, difference(tr.clean.stdout, got.stdout), got.stderr)
+		problem("silent: exit code %d instead of %d, and another answer:\n%s\n%s", got.Exit, tr.clean.Exit, difference(tr.clean.Stdout, got.Stdout), got.Stderr)
 	}
 	for _, p := range changed(before, now, tr.clean.after) {
 		problem("%s", p)
@@ -228,18 +228,18 @@ func (w *world) try(tr trial) (problems []string) {
 		}
 	}
 	if !tr.settles {
-		for _, p := range beyond(now, before) {
+		for _, p := range before.Left(now) {
 			problem("%s", p)
 		}
 		return problems
 	}
-	if again := w.run(tr.scenario, nil); again.exit != 0 {
-		problem("the next run without a fault fails: %s%s", again.stdout, again.stderr)
+	if again := w.run(tr.scenario, nil); again.Exit != 0 {
+		problem("the next run without a fault fails: %s%s", again.Stdout, again.Stderr)
 	}
-	now = take(w.t)
+	now = view.Take(w.t)
 	rest := lacking(now, tr.clean.after)
 	if !tr.fault.absent { // otherwise it may have used other directories, or not have looked at what is there
-		rest = append(rest, beyond(now, tr.clean.after)...)
+		rest = append(rest, tr.clean.after.Left(now)...)
 	}
 	for _, p := range rest {
 		problem("after the next run: %s", p)

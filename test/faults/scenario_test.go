@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/node"
 )
 
 // A scenario is a command on the node.
@@ -36,16 +37,16 @@ func misnamed(w *world) {
 	w.t.Helper()
 	c := ours.conf(vf)
 	c["runtimeConfig"] = conf{"CNIDeviceInfoFile": infoDir + "/default-net-" + others.container + "_net5"}
-	if got := w.execute(w.call("ADD", ours, c), nil); got.exit != 0 {
-		w.t.Fatal(got.stdout)
+	if got := w.execute(w.call("ADD", ours, c), nil); got.Exit != 0 {
+		w.t.Fatal(got.Stdout)
 	}
 }
 
 // injected starts a container of others, then changes what it should see.
 func injected(w *world) {
 	w.t.Helper()
-	if got := w.execute(w.tool("create-container"), nil); got.exit != 0 {
-		w.t.Fatal(got.stderr)
+	if got := w.execute(w.tool("create-container"), nil); got.Exit != 0 {
+		w.t.Fatal(got.Stderr)
 	}
 	w.must("ADD", attachment{others.container, "net2", others.netns, others.uid}, vf)
 }
@@ -53,21 +54,21 @@ func injected(w *world) {
 // refused gives the node settings that every program refuses.
 func refused(w *world) {
 	w.t.Helper()
-	difftest.Write(w.t, nodeFile, `{"stateDir": "relative"}`, 0o644)
+	difftest.Write(w.t, node.Settings, `{"stateDir": "relative"}`, 0o644)
 	difftest.Write(w.t, "/run/agent/lock", "", 0o600)
 }
 
 // collected frees the device of the ended pod.
 func collected(w *world) {
 	w.t.Helper()
-	if got := w.execute(ctl("gc", "--yes").command(w), nil); got.exit != 0 {
-		w.t.Fatal(got.stdout, got.stderr)
+	if got := w.execute(ctl("gc", "--yes").command(w), nil); got.Exit != 0 {
+		w.t.Fatal(got.Stdout, got.Stderr)
 	}
 }
 
 func uninstall(flags ...string) func(*world) *exec.Cmd {
 	return func(w *world) *exec.Cmd {
-		return w.tool("devinfo-agent", append(flags, "--uninstall", "--cni-bin-dir="+cniDir, "--node-config="+nodeFile, "--run-dir=/run/agent", "--nri-socket=/run/nri.sock")...)
+		return w.tool("devinfo-agent", append(flags, "--uninstall", "--cni-bin-dir="+node.Bin, "--node-config="+node.Settings, "--run-dir=/run/agent", "--nri-socket=/run/nri.sock")...)
 	}
 }
 
@@ -108,7 +109,7 @@ var reading = []scenario{
 	ctl("offered"),
 	ctl("capture", "--name", "n1", "-o", "-"),
 	{name: "cni-dra-driver inventory", command: func(w *world) *exec.Cmd {
-		return w.tool("cni-dra-driver", "inventory", "--node-config", nodeFile, "-o", "yaml")
+		return w.tool("cni-dra-driver", "inventory", "--node-config", node.Settings, "-o", "yaml")
 	}},
 }
 
@@ -118,7 +119,7 @@ func settled(s scenario) scenario {
 }
 
 // changed returns the files of others that have another content than before, unless they have it without the fault too.
-func changed(before, now, clean snapshot) (problems []string) {
+func changed(before, now, clean node.Snapshot) (problems []string) {
 	for _, path := range slices.Sorted(maps.Keys(before)) {
 		is, there := now[path]
 		want, stays := clean[path]
@@ -134,22 +135,12 @@ func changed(before, now, clean snapshot) (problems []string) {
 }
 
 // lacking returns the files that do not exist, or have another content, although they are there without the fault.
-func lacking(now, clean snapshot) (problems []string) {
+func lacking(now, clean node.Snapshot) (problems []string) {
 	for _, path := range slices.Sorted(maps.Keys(clean)) {
 		if is, there := now[path]; !there {
 			problems = append(problems, "missing: "+path)
-		} else if mask(is) != mask(clean[path]) {
-			problems = append(problems, "another content: "+path+":\n"+difference(mask(clean[path]), mask(is)))
-		}
-	}
-	return problems
-}
-
-// beyond returns the files that exist only with the fault.
-func beyond(now, clean snapshot) (problems []string) {
-	for _, path := range slices.Sorted(maps.Keys(now)) {
-		if _, there := clean[path]; !there {
-			problems = append(problems, "left: "+path)
+		} else if want := mask(clean[path].Text); mask(is.Text) != want {
+			problems = append(problems, "another content: "+path+":\n"+difference(want, mask(is.Text)))
 		}
 	}
 	return problems

@@ -1,9 +1,7 @@
 package faults_test
 
 import (
-	"context"
 	"encoding/json"
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -11,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/node"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -33,9 +31,6 @@ const (
 	cdiDir    = "/run/cdi"
 	stateDir  = "/run/state"
 	claimDir  = "/run/plugins/driver/state"
-	cniDir    = "/run/bin"
-	nodeFile  = "/run/node.json"
-	sysDir    = "/run/sys"
 	driverDir = "/run/dra"
 	sriovDir  = journal.SRIOVLocks
 )
@@ -74,15 +69,17 @@ func (a attachment) conf(device string) conf {
 // A world is a node with two running pods, what a third has left, and a claim.
 type world struct {
 	t      *testing.T
-	inj    *inject.Injector
-	base   snapshot
+	seat   *node.Seat
+	base   node.Snapshot
 	result json.RawMessage // of the ADD of others
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, inj: inject.New(t, inject.Reads|inject.Inputs)}
-	w.directories()
+	w := &world{t: t, seat: node.NewSeat(t, inject.Reads|inject.Inputs)}
+	node.Make(t, conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir}, slices.Collect(maps.Keys(helpers)),
+		infoDir, cdiDir, stateDir, claimDir, stageDir, "/run/agent")
+	difftest.Write(t, filepath.Join(sriovDir, "0000:41:10.0"), others.netns, 0o600)
 	for _, a := range []attachment{ours, others, stale} {
 		difftest.Must(t, linktest.MakeNetns(a.netns))
 	}
@@ -92,32 +89,13 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	linktest.AddVeth(t, "veth0", "net1", others.netns)
-	w.result = json.RawMessage(w.must("ADD", others, othersVF).stdout)
+	w.result = json.RawMessage(w.must("ADD", others, othersVF).Stdout)
 	w.must("ADD", stale, "0000:01:10.6")
 	difftest.Must(t, unix.Unmount(stale.netns, 0), os.Remove(stale.netns))
 	w.claims()
 	w.must("STATUS", attachment{}, "")
-	w.base = take(t)
+	w.base = view.Take(t)
 	return w
-}
-
-func (w *world) directories() {
-	t := w.t
-	t.Helper()
-	difftest.Must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-	for _, dir := range []string{infoDir, cdiDir, stateDir, claimDir, cniDir, sriovDir, stageDir, driverDir + "/netns", driverDir + "/bin", "/run/agent"} {
-		difftest.Must(t, os.MkdirAll(dir, 0o755))
-	}
-	undertest.Sys(t, "igb-sriov", sysDir)
-	settings, err := json.Marshal(conf{"deviceInfoDir": infoDir, "stateDir": stateDir, "cdiDir": cdiDir, "sysfs": sysDir})
-	difftest.Must(t, err, os.WriteFile(nodeFile, settings, 0o644))
-	self, err := os.Executable()
-	difftest.Must(t, err)
-	difftest.Must(t, os.Symlink(self, driverDir+"/bin/fake"))
-	for name := range helpers {
-		difftest.Must(t, os.Symlink(self, filepath.Join(cniDir, name)))
-	}
-	difftest.Write(t, filepath.Join(sriovDir, "0000:41:10.0"), others.netns, 0o600)
 }
 
 // claims writes the records of two claims, and the lease of one.
@@ -136,7 +114,7 @@ func (w *world) claims() {
 		}))
 	}
 	difftest.Must(t, s.Close())
-	sys, err := sysfs.Open(sysDir)
+	sys, err := sysfs.Open(node.Sys)
 	difftest.Must(t, err)
 	line, err := sys.Lineage(claimsVF)
 	difftest.Must(t, err)
@@ -159,11 +137,10 @@ func openJournal(t testing.TB) *journal.Journal {
 
 // An answer is what one run of a program gives.
 type answer struct {
-	exit           int // -1 = killed
-	stdout, stderr string
-	calls          []inject.Call
-	after          snapshot
-	notice         bool // the fault needs no error
+	node.Outcome
+	calls  []inject.Call
+	after  node.Snapshot
+	notice bool // the fault needs no error
 }
 
 // toldBy are words of answers that say that something cannot be read, or is damaged.
@@ -171,12 +148,12 @@ var toldBy = []string{"unknown", "Unknown", "FileInvalid", "FileMissing", "Corru
 
 // says reports whether the answer tells of the fault: by an error, in its log, by the text of the error, or by a word.
 func (a answer) says(tr trial) bool {
-	text := a.stdout + a.stderr
-	failed := a.exit != 0 && a.exit != tr.clean.exit && text != ""
-	logged := a.stderr != "" && a.stderr != tr.clean.stderr
+	text := a.Stdout + a.Stderr
+	failed := a.Exit != 0 && a.Exit != tr.clean.Exit && text != ""
+	logged := a.Stderr != "" && a.Stderr != tr.clean.Stderr
 	named := tr.fault.errno != 0 && (strings.Contains(text, tr.fault.errno.Error()) || strings.Contains(text, "!"+tr.fault.name+" --")) // as captures write it
 	return a.notice || failed || logged || named || slices.ContainsFunc(toldBy, func(word string) bool {
-		return strings.Count(text, word) > strings.Count(tr.clean.stdout, word)
+		return strings.Count(text, word) > strings.Count(tr.clean.Stdout, word)
 	})
 }
 
@@ -184,7 +161,7 @@ func (a answer) says(tr trial) bool {
 func program(t *testing.T, name string) string {
 	t.Helper()
 	if _, ok := helpers[name]; ok {
-		return filepath.Join(cniDir, name)
+		return filepath.Join(node.Bin, name)
 	}
 	if name == "devinfo" {
 		return undertest.Plugin(t)
@@ -197,7 +174,7 @@ func (w *world) call(verb string, a attachment, c conf) *exec.Cmd {
 	cmd := exec.Command(program(w.t, "devinfo"))
 	text, _ := json.Marshal(c) // strings and lists of them always encode
 	cmd.Stdin = strings.NewReader(string(text))
-	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + cniDir, "DEVINFO_NODE_CONFIG=" + nodeFile}
+	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + node.Bin, "DEVINFO_NODE_CONFIG=" + node.Settings}
 	if a.container != "" {
 		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
 			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID="+a.uid)
@@ -208,26 +185,26 @@ func (w *world) call(verb string, a attachment, c conf) *exec.Cmd {
 // tool returns a command of a program with the node's directories.
 func (w *world) tool(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program(w.t, name), args...)
-	cmd.Env = []string{"DEVINFO_NODE_CONFIG=" + nodeFile, state.DirVariable + "=" + claimDir, "CNI_PATH=" + cniDir, "PATH=/none", "HOME=/run", "TZ=UTC"}
+	cmd.Env = []string{"DEVINFO_NODE_CONFIG=" + node.Settings, state.DirVariable + "=" + claimDir, "CNI_PATH=" + node.Bin, "PATH=/none", "HOME=/run", "TZ=UTC"}
 	return cmd
 }
 
 func (w *world) must(verb string, a attachment, device string) answer {
 	w.t.Helper()
 	got := w.execute(w.call(verb, a, a.conf(device)), nil)
-	if got.exit != 0 {
-		w.t.Fatalf("%s: %s", verb, got.stdout)
+	if got.Exit != 0 {
+		w.t.Fatalf("%s: %s", verb, got.Stdout)
 	}
 	return got
 }
 
 // ready brings the node to the state before the scenario.
-func (w *world) ready(s scenario) snapshot {
+func (w *world) ready(s scenario) node.Snapshot {
 	w.t.Helper()
 	if s.before != nil {
 		s.before(w)
 	}
-	return take(w.t)
+	return view.Take(w.t)
 }
 
 // clean runs the scenario without a fault, twice, so that what differs from run to run is known.
@@ -237,11 +214,11 @@ func (w *world) clean(s scenario) answer {
 	for n := range two {
 		w.ready(s)
 		two[n] = w.run(s, nil)
-		two[n].after = take(w.t)
-		w.base.restore(w.t, two[n].after)
+		two[n].after = view.Take(w.t)
+		view.Restore(w.t, w.base, two[n].after)
 	}
-	if two[0].stdout != two[1].stdout || two[0].exit != two[1].exit || two[0].exit < 0 || two[0].exit > 3 || s.settles && two[0].exit != 0 {
-		w.t.Fatalf("%s: exit codes %d and %d, outputs\n%s\n%s\n%s", s.name, two[0].exit, two[1].exit, two[0].stdout, two[1].stdout, two[1].stderr)
+	if two[0].Stdout != two[1].Stdout || two[0].Exit != two[1].Exit || two[0].Exit < 0 || two[0].Exit > 3 || s.settles && two[0].Exit != 0 {
+		w.t.Fatalf("%s: exit codes %d and %d, outputs\n%s\n%s\n%s", s.name, two[0].Exit, two[1].Exit, two[0].Stdout, two[1].Stdout, two[1].Stderr)
 	}
 	return two[1]
 }
@@ -251,20 +228,9 @@ func (w *world) run(s scenario, decide func(inject.Call) inject.Verdict) answer 
 	return w.execute(s.command(w), decide)
 }
 
-// hangs is the time limit of a program.
-const hangs = 2 * time.Minute
-
 // execute runs a program.
 func (w *world) execute(cmd *exec.Cmd, decide func(inject.Call) inject.Verdict) (a answer) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), hangs)
-	defer cancel()
-	limited := exec.CommandContext(ctx, cmd.Path, cmd.Args[1:]...)
-	limited.Env, limited.Stdin = cmd.Env, cmd.Stdin
-	limited.Cancel = func() error { return limited.Process.Signal(syscall.SIGQUIT) } // Go's runtime then prints what it waits for
-	limited.WaitDelay = hangs
-	var stdout, stderr strings.Builder
-	limited.Stdout, limited.Stderr = &stdout, &stderr
 	if decide == nil {
 		decide = func(c inject.Call) inject.Verdict {
 			if !c.Child {
@@ -273,8 +239,11 @@ func (w *world) execute(cmd *exec.Cmd, decide func(inject.Call) inject.Verdict) 
 			return inject.Verdict{}
 		}
 	}
-	difftest.Must(w.t, w.inj.Run(limited, decide))
-	a.exit, a.stdout, a.stderr = limited.ProcessState.ExitCode(), mask(stdout.String()), mask(stderr.String())
+	o, err := w.seat.Run(cmd, decide)
+	if err != nil {
+		o = node.Outcome{Exit: -1, Stderr: err.Error()}
+	}
+	a.Exit, a.Stdout, a.Stderr = o.Exit, mask(o.Stdout), mask(o.Stderr)
 	return a
 }
 
@@ -283,53 +252,5 @@ var changing = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.0-9]*(Z|[-
 
 func mask(text string) string { return changing.ReplaceAllString(text, "TIME") }
 
-// A snapshot contains the files of the node by path. Directories end in a slash; links have their target.
-type snapshot map[string]string
-
-func take(t *testing.T) snapshot {
-	t.Helper()
-	s := snapshot{}
-	for _, root := range []string{"/run", "/var/lib"} {
-		difftest.Must(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case path == sysDir || path == "/run/netns" || path == cniDir || path == driverDir:
-				return filepath.SkipDir
-			case d.IsDir():
-				s[path+"/"] = ""
-			case d.Type() == fs.ModeSymlink:
-				s[path], err = os.Readlink(path)
-			case d.Type().IsRegular():
-				var text []byte
-				text, err = os.ReadFile(path)
-				s[path] = string(text)
-			}
-			return err
-		}))
-	}
-	return s
-}
-
-// restore brings the node back to the snapshot.
-func (s snapshot) restore(t *testing.T, now snapshot) {
-	t.Helper()
-	for path := range now {
-		if _, there := s[path]; !there {
-			difftest.Must(t, os.RemoveAll(strings.TrimSuffix(path, "/")))
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(s)) {
-		if is, there := now[path]; there && is == s[path] {
-			continue
-		}
-		switch {
-		case strings.HasSuffix(path, "/"):
-			difftest.Must(t, os.MkdirAll(path, 0o755))
-		case strings.HasPrefix(path, stateDir) && strings.HasPrefix(s[path], "../"):
-			difftest.Must(t, os.RemoveAll(path), os.Symlink(s[path], path))
-		default:
-			difftest.Must(t, os.RemoveAll(path), os.WriteFile(path, []byte(s[path]), 0o600))
-		}
-	}
-}
+// view leaves out what the driver keeps for its connections.
+var view = node.View{Without: []string{driverDir}}

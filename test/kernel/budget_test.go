@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/node"
 )
 
 // budgets are the system calls of a chained call for a VF, by name. They are the calls on files and sockets. The
@@ -102,8 +103,8 @@ func TestPluginMakesListedSystemCallsOnly(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		process := ownProcess(t)
 		traces := t.TempDir()
-		wrapper := cniDir + "/traced"
-		text := "#!/bin/sh\nexec " + strace + " -f -qq -o " + traces + "/$$ " + cniDir + "/devinfo\n"
+		wrapper := node.Bin + "/traced"
+		text := "#!/bin/sh\nexec " + strace + " -f -qq -o " + traces + "/$$ " + node.Bin + "/devinfo\n"
 		must(t, os.WriteFile(wrapper, []byte(text), 0o755))
 		for _, conf := range []string{standalone, delegates(`{"type": "child"}`), chained(pod, "")} {
 			for _, netns := range []string{pod, process} {

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/node"
 )
 
 // result is the output of a script that is a delegate.
@@ -21,7 +22,7 @@ const result = `echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "s
 func script(t *testing.T, text string) {
 	t.Helper()
 	file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\n" + text + "\n"
-	must(t, os.WriteFile(cniDir+"/script", []byte(file), 0o755))
+	must(t, os.WriteFile(node.Bin+"/script", []byte(file), 0o755))
 }
 
 const scripted = `{"type": "script"}`
@@ -40,7 +41,7 @@ func TestSignalLetsOtherVerbsFinish(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const wait = `touch /run/waits; until [ -e ` + goFile + ` ]; do sleep 0.01; done`
 		file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] && { " + result + "; exit; }\n" + wait + "\n"
-		must(t, os.WriteFile(cniDir+"/script", []byte(file), 0o755))
+		must(t, os.WriteFile(node.Bin+"/script", []byte(file), 0o755))
 		conf := delegates(scripted, bridgeConf)
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 			for times := range 3 {
@@ -97,7 +98,7 @@ func TestLargestConfigurationCanBeAddedAndDeleted(t *testing.T) {
 func TestDelegatesGetRuntimeConfigByCapability(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const cacheDir, cache = "/run/runtime", "/run/runtime/results/net-c0ffee-net1"
-		runtime := libcni.NewCNIConfigWithCacheDir([]string{cniDir, binDir(t)}, cacheDir, nil)
+		runtime := libcni.NewCNIConfigWithCacheDir([]string{node.Bin, binDir(t)}, cacheDir, nil)
 		list, err := libcni.NetworkConfFromBytes([]byte(`{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "devinfo",
 			"capabilities": {"CNIDeviceInfoFile": true, "deviceID": true, "mac": true, "ips": true, "bandwidth": true},
 			"delegates": [` + bridgeConf + `, {"type": "child", "capabilities": {"ips": true, "bandwidth": false}}, {"type": "child"}]}]}`))

@@ -19,6 +19,7 @@ import (
 
 	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/agent/inject/injecttest"
+	"devinfo-cni.io/test/node"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 func injector(t *testing.T) *inject.Plugin {
 	t.Helper()
 	must(t, os.MkdirAll(stageDir, 0o755))
-	c, err := injecttest.Config(nodeFile, stageDir, injecttest.Uncounted{})
+	c, err := injecttest.Config(node.Settings, stageDir, injecttest.Uncounted{})
 	must(t, err)
 	return inject.New(c)
 }

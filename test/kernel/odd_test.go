@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/node"
 )
 
 // oddities replace a file by another one. The calls run as root without CAP_DAC_OVERRIDE, as in a container, so
@@ -139,7 +140,7 @@ func TestOddDeviceInfoFileFailsADDAndCHECK(t *testing.T) {
 func TestForeignOwnedFilesAreReadAndRemoved(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const nobody = 65534
-		if err := os.Lchown(nodeFile, nobody, nobody); err != nil {
+		if err := os.Lchown(node.Settings, nobody, nobody); err != nil {
 			t.Skipf("an ordinary user's namespace has one user: %v", err)
 		}
 		for _, conf := range []string{standalone, delegates(bridgeConf)} {
@@ -202,7 +203,7 @@ func TestOddBootIDKeepsAttachments(t *testing.T) {
 // Without /sys the plugin finds no device, but it can still remove attachments.
 func TestOddSysAllowsDEL(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
-		const sys = "/run/sys"
+		const sys = node.Sys
 		for what, odd := range map[string]struct {
 			put        func() error
 			add, check uint

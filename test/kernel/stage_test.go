@@ -23,10 +23,10 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/node"
 	"devinfo-cni.io/test/undertest"
 )
 
@@ -50,9 +50,7 @@ const (
 	infoDir  = "/run/k8s.cni.cncf.io/devinfo/cni"
 	stateDir = "/run/state"
 	ipamDir  = "/run/ipam"
-	nodeFile = "/run/node.json"
 	cdiDir   = "/run/cdi"
-	cniDir   = "/run/cni" // devinfo and child, first in CNI_PATH
 	infoFile = infoDir + "/net-c0ffee_net1"
 )
 
@@ -82,16 +80,10 @@ func onStage(t *testing.T, f func(t *testing.T, pod string)) {
 	t.Helper()
 	plugin := undertest.Plugin(t)
 	linktest.Run(t, func(t *testing.T) {
-		must(t, unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, "mode=0755"))
-		must(t, os.Mkdir(cniDir, 0o755))
-		self, err := os.Executable()
-		must(t, err)
-		must(t, os.Symlink(self, cniDir+"/child"))
-		must(t, os.Symlink(plugin, cniDir+"/devinfo"))
-		undertest.Sys(t, "igb-sriov", "/run/sys")
-		writeJSON(t, nodeFile, map[string]any{"deviceInfoDir": infoDir, "stateDir": stateDir, "sysfs": "/run/sys"})
-		t.Setenv("DEVINFO_NODE_CONFIG", nodeFile)
-		t.Setenv("CNI_PATH", cniDir+":"+binDir(t))
+		node.Make(t, map[string]any{"deviceInfoDir": infoDir, "stateDir": stateDir}, []string{"child"})
+		must(t, os.Symlink(plugin, node.Bin+"/devinfo"))
+		t.Setenv("DEVINFO_NODE_CONFIG", node.Settings)
+		t.Setenv("CNI_PATH", node.Bin+":"+binDir(t))
 		f(t, linktest.NewNetns(t))
 	})
 }
@@ -106,9 +98,9 @@ func writeJSON(t *testing.T, path string, value any) {
 func nodeSettings(t *testing.T, more map[string]any) {
 	t.Helper()
 	var settings map[string]any
-	must(t, json.Unmarshal([]byte(read(t, nodeFile)), &settings))
+	must(t, json.Unmarshal([]byte(read(t, node.Settings)), &settings))
 	maps.Copy(settings, more)
-	writeJSON(t, nodeFile, settings)
+	writeJSON(t, node.Settings, settings)
 }
 
 // binDir returns the directory of the reference plugins.
@@ -141,7 +133,7 @@ type answer struct {
 
 // devinfo prepares one call of the plugin. env overrides other variables.
 func devinfo(verb, netns, conf string, env ...string) *exec.Cmd {
-	cmd := exec.Command(cniDir + "/devinfo")
+	cmd := exec.Command(node.Bin + "/devinfo")
 	cmd.Stdin = strings.NewReader(conf)
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb)
 	if verb != "GC" && verb != "STATUS" {

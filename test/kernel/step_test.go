@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/node"
 )
 
 // A mishap is a change of the node between two steps of an ADD.
@@ -43,7 +44,7 @@ var mishaps = map[string]mishap{
 	"our entry is garbage":      {`echo garbage > ` + oddEntry, "ok", vfFile, false},
 	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, between, "", false},
 	"a lease dangles":           {`ln -s ../../../attachments/net@thief@net1 ` + atLease + `/net@thief@net1`, "ok", vfFile, false},
-	"the settings are garbage":  {`echo garbage > ` + nodeFile, "ok", vfFile, false},
+	"the settings are garbage":  {`echo garbage > ` + node.Settings, "ok", vfFile, false},
 	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile, false},
 }
 
@@ -81,14 +82,14 @@ func TestMishapsBetweenTwoStepsLeaveNoState(t *testing.T) {
 func keep(t *testing.T) (mend func()) {
 	t.Helper()
 	const kept = "/run/kept"
-	must(t, os.Rename("/run/sys", kept))
-	must(t, os.CopyFS("/run/sys", os.DirFS(kept)))
-	settings := read(t, nodeFile)
+	must(t, os.Rename(node.Sys, kept))
+	must(t, os.CopyFS(node.Sys, os.DirFS(kept)))
+	settings := read(t, node.Settings)
 	return func() {
 		t.Helper()
-		must(t, os.RemoveAll("/run/sys"))
-		must(t, os.Rename(kept, "/run/sys"))
-		must(t, os.WriteFile(nodeFile, []byte(settings), 0o644))
+		must(t, os.RemoveAll(node.Sys))
+		must(t, os.Rename(kept, node.Sys))
+		must(t, os.WriteFile(node.Settings, []byte(settings), 0o644))
 	}
 }
 
