@@ -71,8 +71,8 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 		return e, nil
 	}
 	if e.Build, e.IsDevinfo = build.Of(info), info.Path == program; e.IsDevinfo {
-		out, failed := run(ctx, name, []string{"--version"}) // a build that does not support --version prints nothing
-		if r, err := build.ParsePlugin(string(out)); err == nil && failed == nil {
+		out, _ := run(ctx, name, []string{"--version"}) // a build that does not support --version prints something else
+		if r, err := build.ParsePlugin(string(out)); err == nil {
 			e.Version, e.JournalFormat, e.Build = r.Version, r.JournalFormat, r.Info
 		}
 	}

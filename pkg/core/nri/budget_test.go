@@ -50,5 +50,7 @@ func TestHandlersShareOneBudget(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
+		b = nri.NewBudget(500*time.Millisecond, 0.05, 500*time.Millisecond, func(time.Duration) {})
+		difftest.Same(t, "the least is left", use(time.Hour), 500*time.Millisecond)
 	})
 }
