@@ -89,7 +89,11 @@ func (t *teller) function(name string) {
 		}
 	}
 	vendor, device, e2 := t.IDs(a)
-	numa, _, e3 := t.NUMANode(a)
+	node, onNode, e3 := t.NUMANode(a)
+	numa := ""
+	if onNode {
+		numa = fmt.Sprint("no.", node)
+	}
 	rdma, _, e4 := t.RDMA(fn)
 	nodes, e5 := t.RDMANodes(fn)
 	vfio, onVFIO, e6 := t.VFIO(fn)
