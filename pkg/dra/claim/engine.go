@@ -32,7 +32,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
@@ -148,7 +147,7 @@ func New(o Options) (*Engine, error) {
 	e.gate = &gate{table: t, written: map[string]written{}, Gate: network.Gate{
 		Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,
 	}}
-	e.notices = &notices{o.Notify, cache.NewExpiring()}
+	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
 	does := &steps{
 		options: o, table: t, files: files, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
 		networks: &network.Runner{

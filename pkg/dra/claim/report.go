@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -119,14 +119,21 @@ const (
 
 type notices struct {
 	notify func(Notice)
-	sent   *cache.Expiring // in the last five minutes; keys have no Text
+	mu     sync.Mutex
+	sentAt map[Notice]time.Time // keys have no Text
 }
 
 // send sends a notice, unless a notice for the same pod and reason was sent in the last five minutes.
 func (n *notices) send(pod state.Pod, reason, text string) {
-	notice := Notice{Pod: pod, Reason: reason}
-	if _, recently := n.sent.Get(notice); !recently {
-		n.sent.Set(notice, nil, 5*time.Minute)
+	notice, now := Notice{Pod: pod, Reason: reason}, time.Now()
+	n.mu.Lock()
+	maps.DeleteFunc(n.sentAt, func(_ Notice, when time.Time) bool { return now.Sub(when) >= 5*time.Minute })
+	_, recently := n.sentAt[notice]
+	if !recently {
+		n.sentAt[notice] = now
+	}
+	n.mu.Unlock()
+	if !recently {
 		notice.Text = text
 		n.notify(notice)
 	}
