@@ -36,7 +36,7 @@ func TestGetReturnsRecordedEntry(t *testing.T) {
 		"leases/socket/%2Frun%2Fsockets%2F6e0c/", "leases/socket/%2Frun%2Fsockets%2F6e0c/"+name+to,
 		"leases/spec/a_b.json/", "leases/spec/a_b.json/"+name+to)
 	expectOwner(t, j, want.File, &want.Key)
-	must(t, j.Forget(want), j.Forget(want))
+	must(t, os.MkdirAll(j.Cache(want.Key)+"/results", 0o700), j.Forget(want), j.Forget(want))
 	expectOwner(t, j, want.File, nil)
 	expectFiles(t, dir)
 }
