@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/pod"
@@ -48,6 +49,17 @@ func TestNewJoinsConfigurationAndParameters(t *testing.T) {
 		}
 		want := &attachment.Attachment{Network: a.Network, ContainerID: "a/../c", IfName: "net1", Netns: "/run/netns/p", Args: test.args, Path: test.path}
 		difftest.Same(t, test.keys, a, want)
+	}
+}
+
+func TestOnlyWhatNamesDeviceOrInterfaceLeadsToOne(t *testing.T) {
+	for text, none := range map[string]bool{
+		`{}`: true, `{"pciBusID": ""}`: true, `{"resourceName": "vendor.example/vf"}`: true,
+		`{"deviceID": "a"}`: false, `{"prevResult": {}}`: false, `{"delegates": [{"type": "x"}]}`: false,
+	} {
+		difftest.Same(t, text, attachment.LeadsToNoDevice(parse(t, text), nil), none)
+		difftest.Same(t, text+" and nothing declared", attachment.LeadsToNoDevice(parse(t, text), &devinfo.Info{}), none)
+		difftest.Same(t, text+" and a type", attachment.LeadsToNoDevice(parse(t, text), &devinfo.Info{Type: devinfo.TypeMemif}), false)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 func TestTextThatIsNearlyPlaceholderIsError(t *testing.T) {
 	goldentest.Lines(t, "testdata/placeholders.txt", func(text string) (output []string) {
 		for key, form := range map[string]string{
+			"deviceInfo.type":            `{"deviceInfo": {"type": "%s"}}`,
 			"deviceInfo.vhost-user.path": `{"deviceInfo": {"type": "vhost-user", "vhost-user": {"path": "/s/%s/x"}}}`,
 			"cdi.name":                   `{"cdi": {"name": "%s"}}`, "cdi.socketDir": `{"cdi": {"socketDir": "/s/%s/{ifName}"}}`,
 		} {
