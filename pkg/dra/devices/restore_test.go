@@ -312,6 +312,11 @@ func TestDeviceIsCheckedAtADD(t *testing.T) {
 			dratest.Survey(b.Agent)
 			return nil
 		}, []string{dratest.VF0, "the host needs it: enp3s0f0v0 has a default route"}},
+		"of a capture, which the driver does not bind": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
+			b.Options.Devices.Custody = nil
+			b.Start()
+			return nil
+		}, []string{dratest.VF2, "driver: vfio-pci", "--capture"}},
 		"an uplink, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) error {
 			n.Text = append(n.Text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
 			b.Start()
