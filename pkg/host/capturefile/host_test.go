@@ -68,6 +68,9 @@ func TestErrorOfLoadNamesFile(t *testing.T) {
 	difftest.Write(t, name, "box\n-- a --\n", 0o644)
 	_, err = capturefile.Load(name)
 	difftest.Says(t, err, name+": line 2: ")
+	difftest.Write(t, name, "any text\n", 0o644)
+	_, err = capturefile.Load(name)
+	difftest.Says(t, err, name+": not a capture")
 }
 
 func FuzzParse(f *testing.F) {
@@ -97,7 +100,7 @@ func TestUnpackRootWritesFilesOfHost(t *testing.T) {
 {"bootID": "b"}
 -- root/var/lib/a/one --
 text
--- root/var/lib/b/two -> ../a/one --
+-- root/var/lib/b/two -> ../../../var/lib/a/one --
 -- root/var/lib/b/three base64 --
 LS0gAP8=
 `)
