@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -358,12 +359,14 @@ func TestDecisionThatHangsLeavesOthersTheirTime(t *testing.T) {
 	for quick, want := range map[bool]int{false: 2, true: 1} { // it, and the next one unless that is quick, for the budget is spent
 		r := newRig(t)
 		synctest.Test(t, func(t *testing.T) {
-			hang, calls := make(chan bool), 0
+			hang := make(chan bool)
+			var calls atomic.Int32
 			r.options.Node = func() (config.Node, error) {
-				if calls++; calls == 1 {
+				call := calls.Add(1)
+				if call == 1 {
 					<-hang
 				}
-				if calls != 2 || !quick {
+				if call != 2 || !quick {
 					time.Sleep(60 * time.Millisecond)
 				}
 				return r.node, syscall.EIO

@@ -261,7 +261,7 @@ func TestClaimPreparedAgainKeepsUndeletedAttachments(t *testing.T) {
 // The record of a claim without a network does not name the sandbox, so only the runtime can report it.
 func TestClaimWithoutNetworkIsKeptUntilRuntimeListsSandboxes(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return nil, nil })
+		r.ReadClaims(nil, nil)
 		r.Offer("mlx5-switchdev", "")
 		r.Start()
 		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, ""))
@@ -287,8 +287,7 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 	deallocated.Status.Allocation, deallocated.Status.ReservedFor = nil, nil
 	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "reallocated": dratest.DeviceClaim("u1", dratest.VF2, vf)} {
 		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-			now, answer := last, error(nil)
-			r.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return now, answer })
+			r.ReadClaims(last, nil)
 			r.Options.UndeletedEvery = time.Minute
 			r.UseJournal("mlx5-switchdev", "")
 			r.Start()
@@ -303,13 +302,13 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 			kept("its pod runs", "claim ns/claim-u1")
 			r.Start() // the new process does not know the sandbox yet
 			kept("the runtime has listed no sandboxes", "claim ns/claim-u1")
-			now, answer = nil, errors.New("no answer")
+			r.ReadClaims(nil, errors.New("no answer"))
 			r.ListSandboxes()
 			r.EndPod(r.Sandbox("s1", "pod"))
 			kept("the server does not answer")
-			now, answer = dratest.DeviceClaim("u1", dratest.VF0, vf), nil
+			r.ReadClaims(dratest.DeviceClaim("u1", dratest.VF0, vf), nil)
 			kept("the claim exists")
-			now = last
+			r.ReadClaims(last, nil)
 			other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}
 			difftest.Must(t, r.Options.Devices.Journal.Hold(other))
 			time.Sleep(5 * time.Minute)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func TestNextSandboxFailsWhilePluginsOfEarlierOneRun(t *testing.T) {
 		last := r.RunSandbox("s3", "pod")
 		time.Sleep(time.Minute)
 		difftest.Must(t, r.CreateContainer(last, "u1_x"))
-		difftest.Equal(t, r.Plugins.Started, []string{"ADD s1 net1", "DEL s1 net1", "ADD s3 net1"})
+		difftest.Equal(t, r.Plugins.Started(), []string{"ADD s1 net1", "DEL s1 net1", "ADD s3 net1"})
 		r.EndAndUnprepare(last, "u1")
 	})
 }
@@ -205,7 +206,7 @@ func TestStopWaitsForRunningPlugins(t *testing.T) {
 		began := time.Now()
 		r.Stop()
 		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(r.Plugins.InterfaceNames()) != 1 || r.Plugins.Calls("DEL") != 0 {
-			t.Errorf("stop took %v: %q", took, r.Plugins.Started)
+			t.Errorf("stop took %v: %q", took, r.Plugins.Started())
 		}
 		difftest.Says(t, agent.Unprepare(t.Context(), "u1"), "the driver has stopped")
 		r.Start()
@@ -225,7 +226,7 @@ func TestMissingPluginLeavesNoPendingDELAndNoLease(t *testing.T) {
 		r.ExpectHolders("pci-0000:03:00.2")
 		r.EndPod(sb)
 		if took := r.Unprepare("u1"); took > 0 || r.Plugins.Calls("") > 0 {
-			t.Errorf("after %v, with %q", took, r.Plugins.Started)
+			t.Errorf("after %v, with %q", took, r.Plugins.Started())
 		}
 		r.ExpectNothing()
 	})
@@ -257,7 +258,7 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 		difftest.Says(t, r.CreateContainer(sb, "u1_y"), "unresolvable CDI device")
 		time.Sleep(time.Minute)
 		if err := r.CreateContainer(sb, "u1_y"); err != nil || r.Plugins.Calls("ADD s1 net2") != 3 || r.Plugins.Calls("DEL s1 net2") != 2 || r.Plugins.Calls("DEL s1 net1") != 0 {
-			t.Errorf("%v, %q", err, r.Plugins.Started)
+			t.Errorf("%v, %q", err, r.Plugins.Started())
 		}
 		time.Sleep(10 * time.Minute) // the sweeps
 		difftest.Same(t, "times that the kubelet is woken", opened, 1)
@@ -283,12 +284,10 @@ func TestSandboxNeverWaitsForLateNetwork(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 				return nil, errors.New("no answer")
 			}
-			attached := 0
+			var attached atomic.Int32
 			r.Options.Reached = func(name string) {
-				if name == "metadata" {
-					if attached++; attached == 2 { // net3 is on record, and its gate is closed
-						time.Sleep(300 * time.Millisecond)
-					}
+				if name == "metadata" && attached.Add(1) == 2 { // net3 is on record, and its gate is closed
+					time.Sleep(300 * time.Millisecond)
 				}
 			}
 			r.Start()
@@ -502,12 +501,12 @@ func TestNetworksOfPodAreAttachedInOrder(t *testing.T) {
 				difftest.Must(t, err)
 				difftest.Equal(t, time.Since(began), 200*time.Millisecond)
 				time.Sleep(5 * time.Minute)
-				adds := slices.DeleteFunc(slices.Clone(r.Plugins.Started), func(call string) bool { return !strings.HasPrefix(call, "ADD") })
+				adds := slices.DeleteFunc(r.Plugins.Started(), func(call string) bool { return !strings.HasPrefix(call, "ADD") })
 				difftest.Equal(t, adds[:6], []string{"ADD s1 net2", "ADD s1 net3", "ADD s1 net5", "ADD s1 net6", "ADD s1 net1", "ADD s1 net4"})
-				before := len(r.Plugins.Started)
+				before := len(r.Plugins.Started())
 				r.EndPod(sb)
 				dratest.WaitIdle()
-				difftest.Equal(t, r.Plugins.Started[before:], []string{"DEL s1 net6", "DEL s1 net5", "DEL s1 net4", "DEL s1 net1", "DEL s1 net3", "DEL s1 net2"})
+				difftest.Equal(t, r.Plugins.Started()[before:], []string{"DEL s1 net6", "DEL s1 net5", "DEL s1 net4", "DEL s1 net1", "DEL s1 net3", "DEL s1 net2"})
 			})
 		}
 	}

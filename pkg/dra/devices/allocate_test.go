@@ -85,8 +85,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 		devices, err := r.Agent.Prepare(t.Context(), claim)
 		difftest.Must(t, err)
 		sb := r.RunSandbox("s1", "pod")
-		slices.Sort(r.Plugins.Started)
-		difftest.Equal(t, r.Plugins.Started, []string{"ADD s1 net0", "ADD s1 net1"})
+		difftest.Equal(t, slices.Sorted(slices.Values(r.Plugins.Started())), []string{"ADD s1 net0", "ADD s1 net1"})
 		difftest.Must(t, r.CreateContainer(sb, "u1_r", "u1_r_1"))
 		told := r.Metadata
 		last := told[len(told)-2:] // the devices of a request are written together
@@ -108,8 +107,7 @@ func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
 			return dratest.Request{Name: container + "-request-0", Device: "cni", Share: "share-" + container, Count: 1, IfName: "net{index}", Parameters: dratest.Network(`{"type":"x"}`)}
 		}
 		sb := r.AttachPod(dratest.Allocated("pod-extended-resources-abcde", "u1", "pod", of("container-0"), of("container-1")))
-		slices.Sort(r.Plugins.Started)
-		difftest.Equal(t, r.Plugins.Started, []string{"ADD s1 net0", "ADD s1 net1"})
+		difftest.Equal(t, slices.Sorted(slices.Values(r.Plugins.Started())), []string{"ADD s1 net0", "ADD s1 net1"})
 		difftest.Must(t, r.CreateContainer(sb, "u1_container-0-request-0", "u1_container-1-request-0"))
 		r.EndAndUnprepare(sb, "u1")
 	})

@@ -79,7 +79,7 @@ func TestDeviceHeldThroughMultusIsNotAttached(t *testing.T) {
 func TestReallocatedClaimKeepsLeaseOfUndeletedDevice(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		second := dratest.DeviceClaim("u1", dratest.VF2, dratest.Network(`{"type":"sriov"}`))
-		r.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return second, nil })
+		r.ReadClaims(second, nil)
 		r.UseJournal("mlx5-switchdev", "")
 		r.Start()
 		r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -244,6 +245,7 @@ func TestNodeIsReadSoonAfterEventsAndRegularly(t *testing.T) {
 		}
 		close(events) // 15.6 s after the start
 		time.Sleep(2 * time.Minute)
+		synctest.Wait()
 		difftest.Equal(t, at, []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond})
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,18 +71,21 @@ func TestFileOfLiveDevicePluginIsKept(t *testing.T) {
 	} {
 		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			r.UseJournal("mlx5-switchdev", "")
-			unknown := test.unknown
+			var answers atomic.Bool // although it was silent
 			r.Options.Devices.Advertised = func(_ context.Context, resource, device string) (bool, error) {
 				difftest.Equal(t, []string{resource, device}, []string{"example.com/vf", "0000:03:00.5"})
-				return test.live, unknown
+				if answers.Load() {
+					return test.live, nil
+				}
+				return test.live, test.unknown
 			}
 			difftest.Write(t, filepath.Join(r.Dir, "dp", vf3File), test.file, 0o644)
 			r.Start()
-			if unknown != nil {
+			if test.unknown != nil {
 				r.PrepareFails(dratest.DeviceClaim("u1", dratest.VF3, ""), "the kubelet does not answer", vf3File)
 				difftest.Equal(t, pluginFile(r), test.file)
 				r.ExpectFiles("cdi", 0)
-				unknown = nil
+				answers.Store(true)
 				time.Sleep(10 * time.Minute)
 				dratest.WaitIdle()
 			}

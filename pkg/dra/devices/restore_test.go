@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	resourceapi "k8s.io/api/resource/v1"
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
@@ -120,7 +119,7 @@ func TestUnrestoredDeviceIsWithheldAndReported(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, b *dratest.Rig) {
 		b.Kernel = dratest.AddDevices(&b.Options, b.Dir)
 		next := dratest.OnDevice(b.ClaimOf("a", "u1", "next", dratest.Net("x", "net1", "")), 0, dratest.VF2, "")
-		b.ReadClaims(func() (*resourceapi.ResourceClaim, error) { return next, nil })
+		b.ReadClaims(next, nil)
 		b.Start()
 		b.AttachDevice(dratest.VF0, "")
 		b.Kernel.Fault = func() error { return errors.New("firmware says no") }

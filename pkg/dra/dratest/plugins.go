@@ -138,7 +138,7 @@ type Plugins struct {
 	rig        *Rig
 	mu         sync.Mutex
 	interfaces map[string]bool   // "sandbox ifName" that exist
-	Started    []string          // "COMMAND sandbox ifName" of all calls
+	started    []string          // "COMMAND sandbox ifName" of all calls
 	busy       map[string]bool   // sandboxes of running plugins
 	Violations []string          // calls and devices that break a rule
 	Missing    map[string]bool   // types that are not installed
@@ -180,7 +180,7 @@ func (p *Plugins) ExecPlugin(_ context.Context, path string, stdin []byte, env [
 	command, sandbox, ifName, netns := get("CNI_COMMAND"), get("CNI_CONTAINERID"), get("CNI_IFNAME"), namespaceAt(get("CNI_NETNS"))
 	p.mu.Lock()
 	what := sandbox + " " + ifName
-	p.Started = append(p.Started, command+" "+what)
+	p.started = append(p.started, command+" "+what)
 	if command == "DEL" {
 		p.Netns[filepath.Base(path)] = netns
 	}
@@ -255,11 +255,16 @@ func (p *Plugins) InterfaceNames() []string {
 	return slices.Sorted(maps.Keys(p.interfaces))
 }
 
-// Calls counts the calls with a prefix.
-func (p *Plugins) Calls(prefix string) (n int) {
+// Started returns all calls as "COMMAND sandbox ifName".
+func (p *Plugins) Started() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, call := range p.Started {
+	return slices.Clone(p.started)
+}
+
+// Calls counts the calls with a prefix.
+func (p *Plugins) Calls(prefix string) (n int) {
+	for _, call := range p.Started() {
 		if strings.HasPrefix(call, prefix) {
 			n++
 		}

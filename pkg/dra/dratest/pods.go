@@ -13,7 +13,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
@@ -62,11 +61,11 @@ func InBubbleWithDevices(t *testing.T, test func(t *testing.T, r *Rig)) {
 	})
 }
 
-// ReadClaims makes reads of claims from the API server call read. Call it before Start.
-func (r *Rig) ReadClaims(read func() (*resourceapi.ResourceClaim, error)) {
-	r.Options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
-		return read()
-	}
+// ReadClaims makes reads of claims from the API server return copies of claim, or err, from now on.
+func (r *Rig) ReadClaims(claim *resourceapi.ResourceClaim, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.claim, r.claimErr = claim.DeepCopy(), err
 }
 
 // WaitIdle waits until all goroutines wait. It first sleeps, because a goroutine may be waiting for a lock with

@@ -56,9 +56,11 @@ type Rig struct {
 	Plugins *Plugins            // nil = plugins are processes
 	Kernel  *restoretest.Kernel // kernel of the devices; nil = no devices
 
-	mu      sync.Mutex
-	notices []string // their reasons
-	reports []status.Report
+	mu       sync.Mutex
+	claim    *resourceapi.ResourceClaim // see ReadClaims
+	claimErr error
+	notices  []string // their reasons
+	reports  []status.Report
 
 	Metadata []kubeletplugin.Device // of networks, in the order in which the agent wrote it; read it while the agent is idle
 }
@@ -71,6 +73,12 @@ func NewRig(t testing.TB) *Rig {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r := &Rig{T: t, Dir: dir, Options: Options(dir), runtimeWaits: 3 * time.Minute, OutsideCalls: map[string]bool{}}
 	r.MetadataWriter = r
+	r.ReadClaims(nil, errors.New("no API server"))
+	r.Options.Read = func(context.Context, kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.claim.DeepCopy(), r.claimErr
+	}
 	r.Options.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	r.Options.Devices.Lineage = NewNode(t, "mlx5-switchdev").Lineage
 	r.Options.Notify = func(n claim.Notice) {
