@@ -67,7 +67,7 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 				return ctx.Err()
 			case report.Name == "gone":
 				return status.ErrGone
-			case down.Load() && report.Name == "bad":
+			case down.Load() && (report.Name == "bad" || report.Name == "ended"):
 				return errors.New("connection refused")
 			}
 			return nil
@@ -77,6 +77,8 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 			r.Prepare(r.ClaimOf(name, name, name, dratest.Net("x", "net1", "")))
 			difftest.Must(t, r.RunPod(r.Sandbox(name, name)))
 		}
+		r.Prepare(r.ClaimOf("ended", "ended", "ended", dratest.Net("x", "net1", "")))
+		r.EndPod(r.RunSandbox("ended", "ended")) // no device has a status then
 		time.Sleep(1000 * time.Second)
 		down.Store(false)
 		time.Sleep(300 * time.Second)
@@ -94,7 +96,7 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 		defer mu.Unlock()
 		want := map[string][]float64{
 			"bad":  {0, .5, 1.5, 3.5, 7.5, 15.5, 31.5, 63.5, 127.5, 255.5, 511.5, 811.5, 1111.5, 1300, 1300.5, 1301},
-			"good": {0}, "gone": {0}, "slow": {0, 30.5, 61.5},
+			"good": {0}, "gone": {0}, "ended": {0}, "slow": {0, 30.5, 61.5},
 		}
 		sent["slow"] = sent["slow"][:min(3, len(sent["slow"]))]
 		difftest.Equal(t, sent, want)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -217,19 +218,29 @@ func TestStopWaitsForRunningPlugins(t *testing.T) {
 	})
 }
 
-func TestMissingPluginLeavesNoPendingDELAndNoLease(t *testing.T) {
-	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-		r.Plugins.Missing["sriov"] = true
-		r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
-		sb := r.Sandbox("s1", "pod")
-		difftest.Says(t, r.RunPod(sb), "not installed")
-		r.ExpectHolders("pci-0000:03:00.2")
-		r.EndPod(sb)
-		if took := r.Unprepare("u1"); took > 0 || r.Plugins.Calls("") > 0 {
-			t.Errorf("after %v, with %q", took, r.Plugins.Started())
-		}
-		r.ExpectNothing()
-	})
+// What prevents an ADD is found before the first plugin runs.
+func TestADDThatCannotBeginLeavesNoPendingDELAndNoLease(t *testing.T) {
+	for says, prevent := range map[string]func(r *dratest.Rig){
+		"not installed": func(r *dratest.Rig) { r.Plugins.Missing["fake"] = true },
+		"the node has lost it": func(r *dratest.Rig) {
+			difftest.Must(r.T, os.Remove(filepath.Join(r.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2")))
+		},
+	} {
+		dratest.InBubbleWithDevices(t, func(t *testing.T, r *dratest.Rig) {
+			r.Options.Devices.Journal = dratest.JournalIn(r.Dir, "boot1")
+			r.Start()
+			r.Prepare(dratest.OnDevice(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), 0, dratest.VF0, ""))
+			prevent(r)
+			sb := r.Sandbox("s1", "pod")
+			difftest.Says(t, r.RunPod(sb), says)
+			r.ExpectHolders("pci-0000:03:00.2")
+			r.EndPod(sb)
+			if took := r.Unprepare("u1"); took > 0 || r.Plugins.Calls("") > 0 {
+				t.Errorf("after %v, with %q", took, r.Plugins.Started())
+			}
+			r.ExpectNothing()
+		})
+	}
 }
 
 // The kubelet learns when it is attached: only its containers can have been refused.

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -68,6 +69,69 @@ func TestFailureDoesNotAffectNewGoal(t *testing.T) {
 		if (c.failure == retry{}) != forgotten {
 			t.Errorf("forgotten %v: %+v", forgotten, c.failure)
 		}
+	}
+}
+
+// Other steps of the claim go on during the back-off.
+func TestBackOffEndsWhenItsStepSucceeds(t *testing.T) {
+	e := newEngine(t)
+	c, goal := newClaim(&state.Claim{UID: "u1"}), plan.Goal{Want: plan.Keep}
+	e.table.claims["u1"] = c
+	for _, test := range []struct {
+		do         plan.Action
+		err        error
+		backingOff bool
+	}{
+		{plan.DoSave, errors.New("the disk is full"), true},
+		{plan.DoRecordError, nil, true},
+		{plan.DoSave, nil, false},
+	} {
+		step := plan.Step{Do: test.do}
+		lanes, ok := e.worker.begin(c, step, observation{goal: goal})
+		difftest.Same(t, "the step begins", ok, true)
+		e.worker.end(c, step, goal, lanes, test.err)
+		difftest.Same(t, fmt.Sprintf("%s, %v: the claim is backing off", test.do, test.err), c.failure.err != nil, test.backingOff)
+	}
+}
+
+// A retry would take the device from whoever has it or is about to get it.
+func TestRetryOfDELWaitsForHoldersOfDevice(t *testing.T) {
+	network := []byte("{}")
+	for _, test := range []struct {
+		holder    state.Attachment
+		gateOpen  bool
+		undeleted bool
+		own       bool // the holder is of the claim itself
+		runs      plan.Action
+		inUse     bool
+	}{
+		{holder: state.Attachment{Phase: state.Prepared, List: network}},
+		{holder: state.Attachment{Phase: state.Prepared, List: network}, runs: plan.DoAdd, inUse: true},
+		{holder: state.Attachment{Phase: state.Prepared, List: network}, runs: plan.DoAdd, own: true, inUse: true},
+		{holder: state.Attachment{Phase: state.Prepared, List: network}, runs: plan.DoSave},
+		{holder: state.Attachment{Phase: state.Added, List: network}, inUse: true},
+		{holder: state.Attachment{Phase: state.Prepared}},
+		{holder: state.Attachment{Phase: state.Prepared}, runs: plan.DoOpen, inUse: true},
+		{holder: state.Attachment{Phase: state.Prepared}, gateOpen: true, inUse: true},
+		{holder: state.Attachment{Phase: state.Undeleted}, undeleted: true, gateOpen: true},
+		{holder: state.Attachment{Phase: state.Undeleted}, undeleted: true, runs: plan.DoAdd},
+		{holder: state.Attachment{Phase: state.Undeleted}, undeleted: true, runs: plan.DoDelAgain, inUse: true},
+		{holder: state.Attachment{Phase: state.Undeleted}, undeleted: true, runs: plan.DoDelAgain, own: true},
+	} {
+		e := newEngine(t)
+		c := newClaim(&state.Claim{UID: "u1", Undeleted: []state.Attachment{{Phase: state.Undeleted}}})
+		holder := newClaim(&state.Claim{UID: "u2"})
+		if test.own {
+			holder = c
+		}
+		e.table.claims = map[string]*claim{"u1": c, holder.uid(): holder}
+		if test.undeleted {
+			holder.record.Undeleted = append(holder.record.Undeleted, test.holder)
+		} else {
+			holder.record.Attachments = append(holder.record.Attachments, test.holder)
+		}
+		holder.gatesOpen[0], holder.runningStep = test.gateOpen, test.runs
+		difftest.Same(t, fmt.Sprintf("%+v", test), e.table.isDeviceInUse(c, &c.record.Undeleted[0]), test.inUse)
 	}
 }
 
