@@ -2,12 +2,14 @@ package network
 
 import (
 	"io/fs"
+	"log/slog"
 	"testing"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/test/difftest"
 )
@@ -40,5 +42,17 @@ func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
 	} {
 		difftest.Equal(t, g.Covers(test.was, test.is, false), test.any)
 		difftest.Equal(t, g.Covers(test.was, test.is, true), test.ownUser)
+	}
+}
+
+// A record may be from an earlier build.
+func TestAttachmentThatCannotBeDescribedHasNoSpec(t *testing.T) {
+	g := &Gate{Kind: "d.example.com/claim", Node: &devices.Node{}, Unexposed: func(_, _ string) error { return nil }, Log: slog.New(slog.DiscardHandler)}
+	for says, at := range map[string]state.Attachment{
+		"JSON":    {Request: "r", List: []byte("{}"), Execution: state.Execution{Info: []byte("{")}},
+		"u1_two ": {Request: "two words", List: []byte("{}")},
+	} {
+		_, _, err := g.Spec(&state.Claim{UID: "u1"}, &at, false)
+		difftest.Says(t, err, says)
 	}
 }

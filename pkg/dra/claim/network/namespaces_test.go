@@ -1,12 +1,19 @@
 package network
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -42,4 +49,23 @@ func TestNamespaceStaysOpenUntilItIsClosed(t *testing.T) {
 	}
 	n.CloseAll()
 	difftest.Same(t, "path after CloseAll", n.Path("", "s2"), "")
+}
+
+// A plugin of a killed process may have started a daemon, which holds the lock for ever.
+func TestWaitForOrphansIsLimited(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			r, at := Runner{CacheDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))}, &state.Attachment{IfName: "net1"}
+			if held {
+				lock, err := store.Private(r.dir("u1", at)).WriteLocked(lockFile, nil)
+				difftest.Must(t, err)
+				defer store.Unlock(lock)
+			}
+			began := time.Now()
+			r.WaitForOrphans("u1", at)
+			difftest.Same(t, "it waits until the limit", time.Since(began) >= PluginLimit, held)
+			difftest.Same(t, "it warns of a daemon", strings.Contains(log.String(), "assuming that it is a daemon"), held)
+		})
+	}
 }
