@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -225,12 +226,19 @@ func (g *gate) writeSpec(c *claim, file string, as written) error {
 
 func (g *gate) write(file string, as written) error {
 	as.encode()
+	if err := g.Specs.Write(file, as.text); err != nil {
+		return err // the former spec is still there, and its rdma tells the next attempt to write it
+	}
 	g.written[file] = as
-	return g.Specs.Write(file, as.text)
+	return nil
 }
 
-// encode sets the text of a spec with rdma.
+// encode sets the text of a spec with rdma. A copy of the spec gets the variable, because the former one is in use until the
+// text is on disk.
 func (w *written) encode() {
+	spec := *w.spec
+	spec.Devices = slices.Clone(spec.Devices)
+	w.spec = &spec
 	network.SetRDMA(w.spec, w.rdma)
 	w.text = cdispec.Encode(w.spec)
 }

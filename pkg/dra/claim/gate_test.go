@@ -258,6 +258,28 @@ func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
 	}
 }
 
+// A spec that could not be written still lists the former devices, and a container may have both claims.
+func TestGateStaysClosedUntilOtherGatesListItsRDMADevice(t *testing.T) {
+	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+		r.Plugins.SetHook(func(command, _, ifName string) error {
+			if command == "ADD" && ifName == "net2" {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		late := dratest.RequestFor("s", dratest.VF2, "net2", "sriov")
+		late.Parameters = `"waitForAttach":false,` + late.Parameters
+		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r", dratest.VF0, "net10", "sriov")), dratest.ClaimFor("u2", late))
+		file := filepath.Join(r.Options.CDIDir, r.Files("cdi")[0])
+		difftest.Must(t, os.Rename(file, file+".saved"), os.MkdirAll(filepath.Join(file, "busy"), 0o700))
+		time.Sleep(10 * time.Minute)
+		difftest.Says(t, r.CreateContainer(sb, "u2_s"), "unresolvable CDI device")
+		difftest.Must(t, os.RemoveAll(file), os.Rename(file+".saved", file))
+		time.Sleep(10 * time.Minute)
+		expectRDMA(r, 2, "mlx5_4:1,mlx5_2:1")
+	})
+}
+
 // The cost of a pod is linear in its interfaces. Each gate knows the RDMA devices of the whole pod, and each step reads the
 // gates of its claim.
 func TestCostOfPodIsLinear(t *testing.T) {

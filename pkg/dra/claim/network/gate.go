@@ -198,7 +198,7 @@ func RDMAVariable(all []state.Attachment) string {
 // SetRDMA sets DEVINFO_RDMA_DEVICES in a spec of one device to rdma; "" removes it.
 func SetRDMA(spec *specs.Spec, rdma string) {
 	edits := &spec.Devices[0].ContainerEdits
-	edits.Env = slices.DeleteFunc(edits.Env, func(env string) bool { return strings.HasPrefix(env, cdispec.RDMAVariable+"=") })
+	edits.Env = slices.DeleteFunc(slices.Clone(edits.Env), func(env string) bool { return strings.HasPrefix(env, cdispec.RDMAVariable+"=") })
 	if rdma != "" {
 		edits.Env = append(edits.Env, rdma)
 	}
