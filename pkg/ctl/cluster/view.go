@@ -213,8 +213,8 @@ func unscheduled(pod *corev1.Pod) string {
 func requested(pod *corev1.Pod) (names []string) {
 	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
-			for name := range list {
-				if strings.Contains(string(name), "/") {
+			for name, amount := range list {
+				if strings.Contains(string(name), "/") && !amount.IsZero() {
 					names = append(names, string(name))
 				}
 			}

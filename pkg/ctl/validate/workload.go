@@ -3,9 +3,12 @@ package validate
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 )
 
 // networksAnnotation is where a pod requests networks (Network Custom Resource Definition De-facto Standard, section 4.1).
@@ -86,8 +89,14 @@ type container struct {
 
 func (t *template) requests(resource string) bool {
 	return slices.ContainsFunc(slices.Concat(t.Spec.Containers, t.Spec.InitContainers), func(c container) bool {
-		return c.Resources.Requests[resource] != nil || c.Resources.Limits[resource] != nil
+		return positive(c.Resources.Requests[resource]) || positive(c.Resources.Limits[resource])
 	})
+}
+
+// positive reports whether a quantity is given and not zero. One that a template will replace counts.
+func positive(quantity any) bool {
+	amount, err := apiresource.ParseQuantity(fmt.Sprint(quantity))
+	return quantity != nil && (err != nil || !amount.IsZero())
 }
 
 // templates are the paths of the pod in a workload, by its kind.
