@@ -39,7 +39,10 @@ func (c *Call) check() error {
 	now.Netns = c.Args.Netns // the runtime's path is current
 	a := &check.Checker{Finder: &c.Finder, Dir: store.Open, Journal: c.Journal}
 	state, why := a.State(&now, err)
-	if state == check.Adding { // the entry is locked, so ADD is not running
+	switch {
+	case state != check.Stale && recorded.NetnsReused(now.Netns): // delegates would check another pod's interfaces
+		state, why = check.Stale, "network namespace "+now.Netns+" is gone: the process that the path names is another one than at ADD"
+	case state == check.Adding: // the entry is locked, so ADD is not running
 		why = "ADD was killed before it finished"
 	}
 	if journaled && state.Incomparable() {

@@ -16,7 +16,6 @@ import (
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
-	"devinfo-cni.io/pkg/host/link"
 )
 
 const delegateLimit = 4 * time.Minute // time for one delegate; kubelets and runtimes give up sooner
@@ -70,8 +69,8 @@ func (r *Removal) DelDelegates() error {
 	if len(delegates) == 0 {
 		return nil
 	}
-	if e := r.Entry; e.Inode != 0 && r.Netns == e.Netns && link.NetnsInode(e.Netns) != e.Inode {
-		r.cleaner.Log.Warn("treating the network namespace as gone: the process that the path names is another one than at ADD", "netns", e.Netns)
+	if r.Entry.NetnsReused(r.Netns) {
+		r.cleaner.Log.Warn("treating the network namespace as gone: the process that the path names is another one than at ADD", "netns", r.Netns)
 		r.Netns = ""
 	}
 	netns, held := r.Netns, new(journal.HeldError)

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -234,6 +235,12 @@ func (j *Journal) Stale(e *Entry) (why string, err error) {
 		return "", err
 	}
 	return "network namespace " + e.Netns + " is gone", nil
+}
+
+// NetnsReused reports whether path, with which ADD was called, names another process now than at ADD, and so perhaps another
+// pod's network namespace. Only the node itself can tell, where the processes are those that ADD saw.
+func (e *Entry) NetnsReused(path string) bool {
+	return e.Inode != 0 && path == e.Netns && link.NetnsInode(path) != e.Inode
 }
 
 // Path returns the full path of the device-info file, or "" for none.
