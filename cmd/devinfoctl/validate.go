@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 const validateHelp = `Reports all errors in files, or in standard input (-), each with its line, its path, its value
@@ -124,10 +125,16 @@ func filesIn(args []string) (files []string, err error) {
 			if _, noChart := os.Stat(filepath.Join(path, "../Chart.yaml")); err == nil && e.IsDir() && e.Name() == "templates" && noChart == nil {
 				return fs.SkipDir // templates of a Helm chart are not YAML
 			}
-			if err == nil && !e.IsDir() && slices.Contains([]string{".json", ".yaml", ".yml", ".conf", ".conflist"}, filepath.Ext(path)) {
-				files = append(files, path)
+			if err != nil || e.IsDir() || !slices.Contains([]string{".json", ".yaml", ".yml", ".conf", ".conflist"}, filepath.Ext(path)) {
+				return err
 			}
-			return err
+			if stat, err := os.Stat(path); err != nil {
+				return err
+			} else if !stat.Mode().IsRegular() { // a named pipe would be waited for
+				return fmt.Errorf("%s: %w", path, store.ErrNotRegular)
+			}
+			files = append(files, path)
+			return nil
 		})
 		if err != nil {
 			return nil, err

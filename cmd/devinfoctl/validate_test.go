@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"devinfo-cni.io/pkg/core/clierr"
@@ -71,10 +73,12 @@ func TestValidateTellsWrongFile(t *testing.T) {
 	for name, text := range map[string]string{"rules.yaml": "devices: []\n", "two.yaml": "a: 1\n---\nb: 2\n", "empty.yaml": "", "dir/rules.yaml": "devices: []\n"} {
 		difftest.Write(t, name, text, 0o600)
 	}
+	difftest.Must(t, os.Mkdir("pipe", 0o700), syscall.Mkfifo("pipe/a.conf", 0o600))
 	for args, want := range map[string]struct {
 		exit int
 		says string
 	}{
+		"pipe":                {clierr.Blind, "! devinfoctl: pipe/a.conf: not a regular file\n!   name a file that can be read"},
 		"rules.yaml":          {clierr.Usage, "! devinfoctl: rules.yaml: nothing in it is for validate\n!   name its format by --kind; "},
 		"two.yaml":            {clierr.Usage, "! devinfoctl: two.yaml: "},
 		"rules.yaml two.yaml": {0, "3 documents: 0 valid, 3 not checked; 0 errors, 0 warnings\n"},
