@@ -110,7 +110,7 @@ func (n *Node) Choose(list []Attachment, name string) ([]Attachment, error) {
 		n.Judge(list, false)
 		return n.Choose(list, name)
 	}
-	return nil, clierr.For(fmt.Errorf("%s: no such pod, network, container, attachment or device", name), cmp.Or(view.Misspelt(name), "devinfoctl list shows them"))
+	return nil, clierr.For(fmt.Errorf("%s: no attachment of a pod, network, container or device with this name", name), cmp.Or(view.Misspelt(name), "devinfoctl list shows them; devinfoctl inspect shows a device that nobody has"))
 }
 
 // byPod matches a pod with or without its namespace, and with the namespace also POD/INTERFACE.

@@ -61,7 +61,7 @@ func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 			got = append(got, a.String())
 		}
 		difftest.Same(t, name, got, want)
-		if (err == nil) != (want != nil) || err != nil && err.Error() != name+": no such pod, network, container, attachment or device" {
+		if (err == nil) != (want != nil) || err != nil && err.Error() != name+": no attachment of a pod, network, container or device with this name" {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
