@@ -93,8 +93,8 @@ func (r request) record(e *journal.Entry, done *undo) (err error) {
 	last := r.last
 	returns := last != nil && len(e.Delegates) == 0
 	if returns {
-		done.push(saved(store.Open(last.Dir), last.File))
-		done.push(saved(store.Open(last.CDI.Dir), last.CDI.File))
+		file, spec := saved(store.Open(last.Dir), last.File), saved(store.Open(last.CDI.Dir), last.CDI.File)
+		done.push(func() error { return failure.Join(file(), spec()) })
 	}
 	for range sriovTries {
 		if err = r.removeReplaced(e); err == nil {
