@@ -155,14 +155,15 @@ func TestUnreadableRecordsHaveRemedy(t *testing.T) {
 	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o755)) //nolint:gosec // everybody can read it
 	n.must(os.Remove(journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}.Path(n.StateDir)))
 	claims := n.claim(`{"schema": 1}`)
-	for path, mode := range map[string]os.FileMode{filepath.Join(claims, "u1.json"): 0, claims: 0o700} {
-		n.must(os.Chmod(path, mode))
+	for path, mode := range map[string]os.FileMode{filepath.Join(claims, "u1.json"): 0o600, claims: 0o755} {
+		n.must(os.Chmod(path, 0)) // so that its owner cannot read it either
 		for _, command := range []string{"list", "check"} {
 			o := n.unprivileged("--dra-state-dir", claims, command)
 			if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root, because only root can read ") {
 				t.Errorf("%s, %v: %+v", command, path, o)
 			}
 		}
+		n.must(os.Chmod(path, mode))
 	}
 }
 
