@@ -22,6 +22,7 @@ import (
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/nic"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -118,7 +119,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 
 // rulesIn parses the rules in a file. flag is the flag that names the file, for errors.
 func rulesIn(flag, file string) (inventory.Rules, error) {
-	data, err := os.ReadFile(file)
+	data, err := store.ReadFile(file, config.MaxFile)
 	if err != nil {
 		return inventory.Rules{}, fmt.Errorf("--%s: %w", flag, err)
 	}

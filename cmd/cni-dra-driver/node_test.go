@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -167,6 +168,12 @@ func TestInvalidRulesAreRecordedForDevinfoctl(t *testing.T) {
 	if err == nil || left == nil || left.Rules != o.devices || left.Problem != err.Error() || !strings.Contains(left.Problem, `devices[1].sharing: "mine"`) {
 		t.Errorf("%v is told as %+v", err, left)
 	}
+	fifo := filepath.Join(filepath.Dir(o.devices), "fifo")
+	difftest.Must(t, syscall.Mkfifo(fifo, 0o600))
+	o.devices = fifo
+	go func() { _ = os.WriteFile(fifo, []byte("devices: []"), 0) }() // without it, a reader would wait for ever
+	_, err = o.inventory(nil)
+	difftest.Says(t, err, "--devices: "+fifo+": not a regular file")
 	o.devices = ""
 	_, err = o.inventory(nil)
 	difftest.Must(t, err)
