@@ -133,10 +133,11 @@ func (i Installation) removePrograms() error {
 		return err
 	}
 	attachments, err := i.Journal.All()
-	if err != nil {
+	kept, failed := i.Plugin.Kept()
+	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
-	if len(attachments) > 0 && !i.Plugin.Kept() {
+	if len(attachments) > 0 && !kept {
 		i.Log.Warn("left the plugin in place, because attachments need it for their DEL", "attachments", len(attachments))
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/version"
@@ -53,7 +54,7 @@ func Examine(ctx context.Context, name string) (*Executable, error) {
 	if !stat.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s %w (mode %s)", name, errIrregular, stat.Mode())
 	}
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a named pipe
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package install_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -57,6 +59,57 @@ func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 		disk.ReadOnly(false)
 		arrange(t, s, "default.json", install.Installed, quiet)
 	})
+}
+
+// A mark that cannot be read says neither that an agent has installed the file nor that none has. Nothing blocks on a pipe.
+func TestUnreadableMarkIsAnErrorAndChangesNothing(t *testing.T) {
+	const byAgent, byDriver = ".devinfo.sha256", ".devinfo.cni-dra-driver.sha256"
+	settings := func(p *install.PluginFile) *install.Settings {
+		s := arranger(t)
+		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+		s.To = filepath.Join(p.Dir, install.Name)
+		return s
+	}
+	for name, test := range map[string]struct {
+		mark string
+		do   func(*install.PluginFile) error
+	}{
+		"Keep": {byAgent, func(p *install.PluginFile) error { _, err := p.Keep(t.Context()); return err }},
+		"Keep over a foreign file": {byAgent, func(p *install.PluginFile) error {
+			p.OverwriteForeign = true
+			_, err := p.Keep(t.Context())
+			return err
+		}},
+		"Place": {byDriver, func(p *install.PluginFile) error {
+			p.OverwriteForeign = true
+			_, err := p.Place(t.Context())
+			return err
+		}},
+		"Remove":                     {byAgent, func(p *install.PluginFile) error { _, err := p.Remove(t.Context()); return err }},
+		"RemovePlaced":               {byAgent, func(p *install.PluginFile) error { _, err := p.RemovePlaced(); return err }},
+		"RemovePlaced of the driver": {byDriver, func(p *install.PluginFile) error { _, err := p.RemovePlaced(); return err }},
+		"Settings.Keep":              {byAgent, func(p *install.PluginFile) error { _, err := settings(p).Keep(); return err }},
+		"Settings.Remove":            {byAgent, func(p *install.PluginFile) error { _, err := settings(p).Remove(); return err }},
+		"Program": {byAgent, func(p *install.PluginFile) error {
+			_, err := install.Program(p.From, filepath.Join(p.Dir, install.Name))
+			return err
+		}},
+		"RemoveProgram": {byAgent, func(p *install.PluginFile) error { return install.RemoveProgram(filepath.Join(p.Dir, install.Name)) }},
+	} {
+		for want, spoil := range map[error]func(mark string) error{
+			syscall.ELOOP:       func(mark string) error { return os.Symlink(filepath.Base(mark), mark) },
+			store.ErrNotRegular: func(mark string) error { return unix.Mkfifo(mark, 0o644) },
+		} {
+			p := keeper(t, built(t, "v1.2.0"))
+			p.ForDriver = true
+			text := read(t, script(t, p.Dir))
+			difftest.Write(t, filepath.Join(p.Dir, byDriver), fmt.Sprintf("%x  devinfo\n", sha256.Sum256([]byte(text))), 0o644)
+			must(t, os.RemoveAll(filepath.Join(p.Dir, test.mark)), spoil(filepath.Join(p.Dir, test.mark)))
+			err := test.do(p)
+			difftest.Same(t, fmt.Sprintf("%s: %v: the error is %v", name, err, want), errors.Is(err, want), true)
+			difftest.Same(t, name+": the file", read(t, filepath.Join(p.Dir, install.Name)), text)
+		}
+	}
 }
 
 // The lock of package agent normally prevents two installers at the same time.

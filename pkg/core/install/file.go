@@ -9,6 +9,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -38,22 +39,25 @@ func (f file) driverMark() file {
 }
 
 // sum returns the checksum in a mark, or "" if the mark is missing or invalid.
-func (f file) sum() string {
-	data, _ := os.ReadFile(string(f)) // one that cannot be read allows nothing
+func (f file) sum() (string, error) {
+	data, err := store.ReadFile(string(f), largest)
 	if sum, _, _ := strings.Cut(string(data), " "); len(sum) == 2*sha256.Size {
-		return sum
+		return sum, err
 	}
-	return ""
+	return "", store.UnlessGone(err)
 }
 
-func (f file) marked() bool { return f.agentMark().sum() != "" }
+func (f file) marked() (bool, error) {
+	sum, err := f.agentMark().sum()
+	return sum != "", err
+}
 
 // mark records in a mark that the file was installed with this checksum, or is about to be.
 func (f file) mark(mark file, sum string) error {
-	if mark.sum() == sum {
-		return nil
+	has, err := mark.sum()
+	if err == nil && has != sum {
+		_, err = mark.put([]byte(sum+"  "+f.name()+"\n"), 0o644)
 	}
-	_, err := mark.put([]byte(sum+"  "+f.name()+"\n"), 0o644)
 	return err
 }
 
@@ -85,8 +89,7 @@ func (f file) put(data []byte, mode fs.FileMode) (warning, err error) {
 }
 
 func owned(stat fs.FileInfo) bool {
-	s, ok := stat.Sys().(*syscall.Stat_t)
-	return !ok || int(s.Uid) == os.Geteuid()
+	return int(stat.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }
 
 // safeMode reports whether all users can run the file and only its owner, the current user, can write to it.
@@ -125,9 +128,9 @@ const largest = 1 << 30 // size of a program
 
 // removeUnchanged removes the file if it has the checksum in a mark.
 func (f file) removeUnchanged(mark file) (removed bool, err error) {
-	sum := mark.sum()
+	sum, err := mark.sum()
 	if sum == "" {
-		return false, nil
+		return false, err
 	}
 	has, err := store.ReadFile(string(f), largest)
 	switch {
@@ -201,8 +204,10 @@ var errForeign = errors.New("was not installed by an agent")
 func (f file) keep(data []byte, mode fs.FileMode, overwrite bool) (state string, warning, err error) {
 	has, err := store.ReadFile(string(f), largest)
 	absent, same := errors.Is(err, fs.ErrNotExist), err == nil && bytes.Equal(has, data)
-	if !absent && !same && !overwrite && !f.marked() {
-		return "", nil, errForeign
+	if !absent && !same && !overwrite {
+		if marked, err := f.marked(); err != nil || !marked {
+			return "", nil, cmp.Or(err, errForeign)
+		}
 	}
 	if err := f.mark(f.agentMark(), checksum(data)); err != nil {
 		return "", nil, err
@@ -222,7 +227,7 @@ func (f file) keep(data []byte, mode fs.FileMode, overwrite bool) (state string,
 // Program copies an executable that is not a plugin to a path of the node. It returns an error if path is an unmarked file
 // with other content. The warning is an error of setting the SELinux label.
 func Program(from, path string) (warning, err error) {
-	want, err := os.ReadFile(from)
+	want, err := store.ReadFile(from, largest)
 	if err != nil {
 		return nil, err
 	}
@@ -240,8 +245,10 @@ func Program(from, path string) (warning, err error) {
 
 // RemoveProgram removes the program at path and its mark if [Program] installed it, else nothing.
 func RemoveProgram(path string) error {
-	if to := file(path); to.marked() {
-		return to.remove()
+	to := file(path)
+	marked, err := to.marked()
+	if marked {
+		err = to.remove()
 	}
-	return nil
+	return err
 }

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"syscall"
 
 	"devinfo-cni.io/pkg/core/clierr"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Name is the plugin's file name and its "type" in network configurations.
@@ -66,7 +68,7 @@ func (p *PluginFile) IsThere() bool {
 }
 
 // Kept reports whether [PluginFile.Keep] has installed the plugin.
-func (p *PluginFile) Kept() bool { return p.at().marked() }
+func (p *PluginFile) Kept() (bool, error) { return p.at().marked() }
 
 // Keep installs the plugin if it is missing or differs from From. It may be called often, because it
 // examines unchanged files only once. The Installation is never nil: if there is an error, it contains the
@@ -118,8 +120,10 @@ func (p *PluginFile) permit(done *Installation) error {
 	if same(old, now) {
 		return nil
 	}
-	if old != nil && !old.IsDevinfo && !p.at().marked() && !p.OverwriteForeign {
-		return fmt.Errorf("%s is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign", p.at())
+	if old != nil && !old.IsDevinfo && !p.OverwriteForeign {
+		if marked, err := p.at().marked(); err != nil || !marked {
+			return cmp.Or(err, fmt.Errorf("%s is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign", p.at()))
+		}
 	}
 	pods, err := p.Newer(now.JournalFormat)
 	if err != nil {
@@ -141,7 +145,7 @@ func (p *PluginFile) replace(done *Installation) error {
 		done.State = AlreadyThere
 		return nil
 	}
-	data, err := os.ReadFile(p.From)
+	data, err := store.ReadFile(p.From, largest)
 	if err != nil {
 		return err
 	}
@@ -164,7 +168,7 @@ func (p *PluginFile) replace(done *Installation) error {
 }
 
 func (p *PluginFile) relabel() error {
-	f, err := os.Open(string(p.at()))
+	f, err := os.OpenFile(string(p.at()), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -181,8 +185,10 @@ func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
 		return false, p.at().remove()
 	case err != nil:
 		return false, err
-	case !e.IsDevinfo && e.SHA256 != p.at().agentMark().sum():
-		return false, nil
+	case !e.IsDevinfo:
+		if sum, err := p.at().agentMark().sum(); e.SHA256 != sum {
+			return false, err
+		}
 	}
 	return true, p.at().remove()
 }
@@ -191,7 +197,8 @@ func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
 // another program has replaced it. It always removes the mark of the driver.
 func (p *PluginFile) RemovePlaced() (removed bool, err error) {
 	at := p.at()
-	if !at.marked() {
+	kept, err := at.marked()
+	if err == nil && !kept {
 		removed, err = at.removeUnchanged(at.driverMark())
 	}
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
@@ -236,14 +238,23 @@ func TestForeignPluginIsNotInstalled(t *testing.T) {
 	refuse(t, p, "input/output error")
 
 	p = keeper(t, filepath.Join(t.TempDir(), "changes"))
-	write(t, p.From, read(t, built(t, "v1.2.0")), 0o755)
-	p.Newer = func(int) ([]string, error) { write(t, p.From, read(t, built(t, "v1.3.0")), 0o755); return nil, nil }
-	_, err := p.Keep(t.Context())
-	expect(t, err, "devinfo: the source file changed while it was being copied")
-	difftest.Holds(t, p.Dir, ".devinfo.sha256")
+	for says, change := range map[string]func() error{
+		"devinfo: the source file changed while it was being copied": func() error { return os.WriteFile(p.From, []byte(read(t, built(t, "v1.3.0"))), 0o755) },
+		"changes: not a regular file (mode prw":                      func() error { return unix.Mkfifo(p.From, 0o755) },
+		"changes: no such file or directory":                         func() error { return nil },
+	} {
+		write(t, p.From, read(t, built(t, "v1.2.0")), 0o755)
+		p.Newer = func(int) ([]string, error) { return nil, errors.Join(os.Remove(p.From), change()) }
+		_, err := p.Keep(t.Context())
+		expect(t, err, says)
+		difftest.Holds(t, p.Dir, ".devinfo.sha256")
+		must(t, os.RemoveAll(p.From))
+	}
+	write(t, p.From, read(t, built(t, "v1.3.0")), 0o755)
+	p.Newer = none
 	ended, end := context.WithCancel(t.Context())
 	end()
-	_, err = p.Keep(ended)
+	_, err := p.Keep(ended)
 	expect(t, err, "does not run here: VERSION: context canceled")
 	keep(t, p, install.Installed)
 	p.Dir += "/none"
