@@ -39,16 +39,32 @@ type written struct {
 	userns bool   // the pod has its own user namespace
 	rdma   string // DEVINFO_RDMA_DEVICES of the pod
 
+	unread   bool            // an earlier process may have written it, and it has still to be read
 	withheld []grant.Refusal // what containers do not get
 }
 
-// recall reads the CDI spec that an earlier process may have written for an attachment.
-func (g *gate) recall(record *state.Claim, at *state.Attachment) {
-	file, spec := g.File(record, at), new(specs.Spec)
-	text, err := g.Specs.Read(file)
-	if err == nil && json.Unmarshal(text, spec) == nil && len(spec.Devices) == 1 {
-		g.written[file] = written{spec: spec, text: text}
+// expect says that an earlier process may have written the CDI spec of an attachment.
+func (g *gate) expect(record *state.Claim, at *state.Attachment) {
+	g.written[g.File(record, at)] = written{unread: true}
+}
+
+// last returns the CDI spec as it was last written; its spec is nil if there is none. That of an earlier process is read
+// until a read succeeds. g.writing must be held.
+func (g *gate) last(file string) (written, error) {
+	was := g.written[file]
+	if !was.unread {
+		return was, nil
 	}
+	text, err := g.Specs.Read(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return was, err
+	}
+	was = written{}
+	if spec := new(specs.Spec); json.Unmarshal(text, spec) == nil && len(spec.Devices) == 1 {
+		was = written{spec: spec, text: text}
+	}
+	g.written[file] = was
+	return was, nil
 }
 
 // open writes the metadata of attachments, then the CDI specs that let their containers start.
@@ -84,13 +100,18 @@ func (g *gate) openOne(c *claim, at *state.Attachment) error {
 	file := g.File(c.record, at)
 	userns, known := g.table.userNamespace(c.record.Pod.UID)
 	as, err := g.specOf(c.record, at, userns)
-	if err != nil || g.adopt(c, at, file, as) {
+	if err != nil {
 		return err
 	}
-	if now, _ := g.Specs.Read(file); now != nil && !known { // an earlier process may have known the sandbox
-		if other, err := g.specOf(c.record, at, true); err != nil || g.adopt(c, at, file, other) {
-			return err
+	adopted, there, err := g.adopt(c, at, file, as)
+	if there && !adopted && !known { // an earlier process may have known the sandbox
+		var other written
+		if other, err = g.specOf(c.record, at, true); err == nil {
+			adopted, _, err = g.adopt(c, at, file, other)
 		}
+	}
+	if err != nil || adopted {
+		return err
 	}
 	if !at.Bare() { // Prepare returned the complete metadata of a bare device
 		if err := g.writeMetadata(c, at.Request); err != nil {
@@ -130,23 +151,30 @@ func (g *gate) specOf(record *state.Claim, at *state.Attachment, userns bool) (w
 	return written{spec: spec, admits: network.Admitted(record, at), userns: userns, withheld: withheld}, err
 }
 
-// adopt reports whether the spec is on disk already, because an earlier process wrote it. Nothing is written again then,
-// so that the pod sees no new metadata. Of a device without a network the spec may have more than is known now: the device
-// cannot be read at the moment, or Multus has moved its interface into the pod.
-func (g *gate) adopt(c *claim, at *state.Attachment, file string, as written) bool {
+// adopt reports whether the spec is on disk already, because an earlier process wrote it, and whether any is there. Nothing
+// is written again then, so that the pod sees no new metadata. Of a device without a network the spec may have more than is
+// known now: the device cannot be read at the moment, or Multus has moved its interface into the pod.
+func (g *gate) adopt(c *claim, at *state.Attachment, file string, as written) (adopted, there bool, err error) {
 	g.table.do(func() { as.rdma = g.table.rdmaVariable(c.pod) })
 	as.encode()
 	g.writing.Lock()
 	defer g.writing.Unlock()
-	if was := g.written[file]; at.Bare() && was.spec != nil && was.admits == "" && g.Covers(was.spec, as.spec, as.userns) {
+	was, err := g.last(file)
+	if err != nil {
+		return false, false, err
+	}
+	if at.Bare() && was.spec != nil && was.admits == "" && g.Covers(was.spec, as.spec, as.userns) {
 		as.spec, as.text = was.spec, was.text
 	}
 	now, err := g.Specs.Read(file)
-	if err != nil || !bytes.Equal(now, as.text) {
-		return false
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, false, nil
+	case err != nil || !bytes.Equal(now, as.text):
+		return false, true, err
 	}
 	g.written[file] = as
-	return true
+	return true, true, nil
 }
 
 // closeGate removes the CDI spec of an attachment.
@@ -166,7 +194,8 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 // isOpen reports whether the gate of an attachment is open for its pod, and whether it is current too. A reboot or another
 // program may have removed the lease, the file of a device plugin, or the spec. A spec from before the sandbox was known may
 // list device nodes that the pod cannot open, the claim may have changed its pod, and an earlier process may have known less:
-// what this process has not written itself is written again. Each spec must set rdma, because the last of several specs
+// what this process has not written itself is written again. What it has written counts as unchanged while it cannot be
+// read. Each spec must set rdma, because the last of several specs
 // sets the variable for the container; the claim that changes it updates all open gates before it opens its own, so that no
 // sandbox waits for that.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (open, current bool) {
@@ -178,11 +207,10 @@ func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (o
 	g.writing.Lock()
 	defer g.writing.Unlock()
 	now, err := g.Specs.Read(file)
-	if err != nil {
-		open = !errors.Is(err, fs.ErrNotExist)
-		return open, open
+	as := g.written[file] // a spec that has still to be read admits nobody
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		now = as.text
 	}
-	as := g.written[file]
 	open = bytes.Equal(now, as.text) && as.admits == network.Admitted(record, at) && (!known || as.userns == own)
 	return open, open && as.rdma == rdma
 }
@@ -198,8 +226,8 @@ func (t *table) rdmaVariable(pod state.Pod) string {
 }
 
 // writeSpec writes the CDI spec of a gate, with the pod's RDMA devices. It first updates the specs of the pod's other
-// gates, because a container may start as soon as its gates are open, and its last spec sets the variable. It reads none of
-// them, so that the cost of a pod is linear in its interfaces.
+// gates, because a container may start as soon as its gates are open, and its last spec sets the variable. It reads each at
+// most once, so that the cost of a pod is linear in its interfaces.
 func (g *gate) writeSpec(c *claim, file string, as written) error {
 	g.writing.Lock() // so that a closed gate is not written again, and no older list replaces this one
 	defer g.writing.Unlock()
@@ -213,11 +241,13 @@ func (g *gate) writeSpec(c *claim, file string, as written) error {
 	for _, record := range records {
 		for n := range record.Attachments {
 			other := g.File(record, &record.Attachments[n])
-			if was, open := g.written[other]; open && other != file && was.rdma != as.rdma {
+			was, err := g.last(other)
+			if err == nil && was.spec != nil && other != file && was.rdma != as.rdma {
 				was.rdma = as.rdma
-				if err := g.write(other, was); err != nil {
-					return err
-				}
+				err = g.write(other, was)
+			}
+			if err != nil {
+				return err
 			}
 		}
 	}

@@ -124,24 +124,43 @@ func TestChangedSpecIsWrittenAgain(t *testing.T) {
 }
 
 // After a restart of the driver a running claim keeps what its containers were given, though its device cannot be read in that
-// moment, or its interface is in the pod.
-func TestSpecStaysIfDeviceCannotBeReadAfterRestart(t *testing.T) {
-	inBubbles(t, func(t *testing.T, r *dratest.Rig, of variant) {
-		r.Start()
-		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, of.parameters))
-		sb := sandboxOf(r, of, "s1", "pod")
-		difftest.Must(t, r.RunPod(sb))
-		dratest.WaitIdle()
-		before := difftest.Read(t, filepath.Join(r.Options.CDIDir, cdispec.FileName(dratest.Driver+"/claim", of.gate)))
-		r.Stop()
-		finder, sys := r.Options.Devices.Finder, sysfs.New(fstest.MapFS{})
-		r.Options.Devices.Finder = &discovery.Finder{Sys: sys, Interfaces: finder.Interfaces, Eswitches: finder.Eswitches}
-		r.Start()
-		r.ListSandboxes(sb)
-		time.Sleep(2 * time.Minute)
-		dratest.WaitIdle()
-		difftest.Same(t, "the spec", difftest.Read(t, filepath.Join(r.Options.CDIDir, cdispec.FileName(dratest.Driver+"/claim", of.gate))), before)
-	})
+// moment, or its interface is in the pod, or its spec cannot be read at first.
+func TestSpecStaysIfItOrItsDeviceCannotBeReadAfterRestart(t *testing.T) {
+	for _, unreadable := range []bool{false, true} {
+		inBubbles(t, func(t *testing.T, r *dratest.Rig, of variant) {
+			r.Start()
+			claim, sb := dratest.DeviceClaim("u1", dratest.VF3, of.parameters), sandboxOf(r, of, "s1", "pod")
+			r.Prepare(claim)
+			difftest.Must(t, r.RunPod(sb))
+			dratest.WaitIdle()
+			file := filepath.Join(r.Options.CDIDir, cdispec.FileName(dratest.Driver+"/claim", of.gate))
+			before := difftest.Read(t, file)
+			r.Stop()
+			finder, sys := r.Options.Devices.Finder, sysfs.New(fstest.MapFS{})
+			r.Options.Devices.Finder = &discovery.Finder{Sys: sys, Interfaces: finder.Interfaces, Eswitches: finder.Eswitches}
+			unblock := func() {}
+			if unreadable {
+				unblock = block(r, file)
+			}
+			r.Start()
+			r.ListSandboxes(sb)
+			dratest.WaitIdle()
+			if unreadable && of.parameters == "" {
+				r.PrepareFails(claim, "open the gate", "not a regular file")
+			}
+			unblock()
+			time.Sleep(2 * time.Minute)
+			dratest.WaitIdle()
+			difftest.Same(t, "the spec", difftest.Read(t, file), before)
+		})
+	}
+}
+
+// block makes a file of the rig one that can be neither read nor written, until unblock.
+func block(r *dratest.Rig, file string) (unblock func()) {
+	r.T.Helper()
+	difftest.Must(r.T, os.Rename(file, file+".saved"), os.MkdirAll(filepath.Join(file, "busy"), 0o700))
+	return func() { difftest.Must(r.T, os.RemoveAll(file), os.Rename(file+".saved", file)) }
 }
 
 // expectRDMA checks that each gate sets the variable to want; "" = not set.
@@ -258,26 +277,32 @@ func TestNoGateListsFewerRDMADevicesThanAreAttached(t *testing.T) {
 	}
 }
 
-// A spec that could not be written still lists the former devices, and a container may have both claims.
+// A spec that could not be written still lists the former devices, and a container may have both claims. A restarted driver
+// does not know what a spec lists that it cannot read.
 func TestGateStaysClosedUntilOtherGatesListItsRDMADevice(t *testing.T) {
-	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-		r.Plugins.SetHook(func(command, _, ifName string) error {
-			if command == "ADD" && ifName == "net2" {
-				time.Sleep(time.Second)
+	for _, restarts := range []bool{false, true} {
+		dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+			r.Plugins.SetHook(func(command, _, ifName string) error {
+				if command == "ADD" && ifName == "net2" {
+					time.Sleep(time.Second)
+				}
+				return nil
+			})
+			late := dratest.RequestFor("s", dratest.VF2, "net2", "sriov")
+			late.Parameters = `"waitForAttach":false,` + late.Parameters
+			sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r", dratest.VF0, "net10", "sriov")), dratest.ClaimFor("u2", late))
+			unblock := block(r, filepath.Join(r.Options.CDIDir, r.Files("cdi")[0]))
+			if restarts {
+				r.Start()
+				r.ListSandboxes(sb)
 			}
-			return nil
+			time.Sleep(10 * time.Minute)
+			difftest.Says(t, r.CreateContainer(sb, "u2_s"), "unresolvable CDI device")
+			unblock()
+			time.Sleep(10 * time.Minute)
+			expectRDMA(r, 2, "mlx5_4:1,mlx5_2:1")
 		})
-		late := dratest.RequestFor("s", dratest.VF2, "net2", "sriov")
-		late.Parameters = `"waitForAttach":false,` + late.Parameters
-		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r", dratest.VF0, "net10", "sriov")), dratest.ClaimFor("u2", late))
-		file := filepath.Join(r.Options.CDIDir, r.Files("cdi")[0])
-		difftest.Must(t, os.Rename(file, file+".saved"), os.MkdirAll(filepath.Join(file, "busy"), 0o700))
-		time.Sleep(10 * time.Minute)
-		difftest.Says(t, r.CreateContainer(sb, "u2_s"), "unresolvable CDI device")
-		difftest.Must(t, os.RemoveAll(file), os.Rename(file+".saved", file))
-		time.Sleep(10 * time.Minute)
-		expectRDMA(r, 2, "mlx5_4:1,mlx5_2:1")
-	})
+	}
 }
 
 // The cost of a pod is linear in its interfaces. Each gate knows the RDMA devices of the whole pod, and each step reads the

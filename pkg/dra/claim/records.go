@@ -22,7 +22,7 @@ func (s *steps) load() error {
 			s.reports.queue.Add(record.UID)
 		}
 		for n := range record.Attachments {
-			s.gate.recall(record, &record.Attachments[n])
+			s.gate.expect(record, &record.Attachments[n])
 		}
 	}
 	for _, p := range problems {

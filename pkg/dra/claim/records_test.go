@@ -112,9 +112,7 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 func blockRecord(r *dratest.Rig, uid string) (unblock func()) {
 	r.T.Helper()
 	dratest.WaitIdle()
-	file := filepath.Join(r.Options.StateDir, uid+".json")
-	difftest.Must(r.T, os.Rename(file, file+".saved"), os.MkdirAll(filepath.Join(file, "busy"), 0o700))
-	return func() { difftest.Must(r.T, os.RemoveAll(file), os.Rename(file+".saved", file)) }
+	return block(r, filepath.Join(r.Options.StateDir, uid+".json"))
 }
 
 // What is not written yet is written when the disk takes it. Until then the record on disk leads to another DEL, at most.
