@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -30,19 +31,19 @@ func Listen(ctx context.Context) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to uevents: %w", err), routes.Close())
 	}
-	changed, ended := make(chan struct{}, 1), make(chan struct{}, 2)
-	stop := context.AfterFunc(ctx, func() { _, _ = routes.Close(), devices.Close() })
+	ctx, end := context.WithCancel(ctx)
+	changed := make(chan struct{}, 1)
+	var receivers sync.WaitGroup
 	for file, counts := range map[*os.File]func([]byte) bool{routes: matters, devices: concerns} {
-		go func() {
+		receivers.Go(func() {
+			defer end()
 			receive(file, counts, changed)
-			ended <- struct{}{}
-		}()
+		})
 	}
 	go func() {
-		<-ended
-		stop()
+		<-ctx.Done()
 		_, _ = routes.Close(), devices.Close()
-		<-ended
+		receivers.Wait()
 		close(changed)
 	}()
 	return changed, nil

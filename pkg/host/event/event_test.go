@@ -22,6 +22,10 @@ func TestInterfacesAndDefaultRoutesAreEvents(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		changed, err := Listen(ctx)
 		difftest.Must(t, err)
+		difftest.Equal(t, cap(changed), 1)
+		uevents, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT)
+		difftest.Must(t, err, unix.Sendto(uevents, []byte("bind@/devices/a\x00SUBSYSTEM=pci\x00"), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}), unix.Close(uevents))
+		wait(t, changed, true)
 		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
 		veth, err := netlink.LinkByName("veth0")
 		difftest.Must(t, err)
@@ -43,6 +47,25 @@ func TestInterfacesAndDefaultRoutesAreEvents(t *testing.T) {
 		for more := true; more; { // drain earlier events
 			more = wait(t, changed, false)
 		}
+	})
+}
+
+func TestSocketThatCannotBeOpenedIsAnError(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		free := func() int { // the lowest number of a file
+			fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
+			difftest.Must(t, err, unix.Close(fd))
+			return fd
+		}
+		before, limit := free(), unix.Rlimit{}
+		difftest.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+		for n, want := range []string{"listen to rtnetlink: socket", "listen to uevents: socket"} {
+			difftest.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(before + n), Max: limit.Max}))
+			_, err := Listen(t.Context())
+			difftest.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+			difftest.Says(t, err, want, unix.EMFILE.Error())
+		}
+		difftest.Equal(t, free(), before)
 	})
 }
 
