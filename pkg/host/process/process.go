@@ -43,8 +43,8 @@ func Opened(proc string, devices []string) (holders []Holder, err error) {
 	err = each(proc, func(dir string) error {
 		files, err := descriptors(dir)
 		for _, fd := range files {
-			node, ok := stat(fd)
-			if !ok || node.Mode&unix.S_IFMT != unix.S_IFCHR || !slices.Contains(devices, fmt.Sprintf("%d:%d", node.Rdev_major, node.Rdev_minor)) {
+			node := stat(fd)
+			if node.Mode&unix.S_IFMT != unix.S_IFCHR || !slices.Contains(devices, fmt.Sprintf("%d:%d", node.Rdev_major, node.Rdev_minor)) {
 				continue
 			}
 			h := Holder{Command: command(dir)}
@@ -68,14 +68,14 @@ func command(dir string) string {
 // Namespaces returns a path for each network namespace that a thread is in, that a thread has open, or that is mounted.
 // It does not find a namespace that only a socket or a descriptor in the queue of a socket keeps.
 func Namespaces(proc string) (paths []string, err error) {
-	own, ok := stat("/proc/self/ns/net")
-	if !ok {
+	own := stat("/proc/self/ns/net")
+	if own.Ino == 0 {
 		return nil, errors.New("/proc/self/ns/net: not readable")
 	}
 	found, mounts := map[uint64]bool{}, map[string]bool{}
 	add := func(path string) error {
-		at, _ := stat(path)
-		if at.Dev_major != own.Dev_major || at.Dev_minor != own.Dev_minor || found[at.Ino] { // nsfs has all namespaces
+		at := stat(path)
+		if unix.Mkdev(at.Dev_major, at.Dev_minor) != unix.Mkdev(own.Dev_major, own.Dev_minor) || found[at.Ino] { // nsfs has all namespaces
 			return nil
 		}
 		is, err := isNet(path)
@@ -104,26 +104,24 @@ func Namespaces(proc string) (paths []string, err error) {
 	return paths, err
 }
 
-// unread returns an error, unless it means that a process has ended, or that this one may not read it.
+// unread returns an error, unless it means that a process has ended, that this one may not read it, or that the number of
+// an open file has become that of a socket (ENXIO).
 func unread(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, fs.ErrPermission) {
+	if slices.ContainsFunc([]error{fs.ErrNotExist, syscall.ESRCH, fs.ErrPermission, unix.ENXIO}, func(of error) bool { return errors.Is(err, of) }) {
 		return nil
 	}
 	return err
 }
 
-// stat fails for files whose file system is broken, which are neither device nodes nor namespaces. It does not ask the
-// server of a network file system, which might never answer.
-func stat(path string) (s unix.Statx_t, ok bool) {
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &s)
-	return s, err == nil
+// stat returns zeros for files whose file system is broken, which are neither device nodes nor namespaces. It does not ask
+// the server of a network file system, which might never answer.
+func stat(path string) (s unix.Statx_t) {
+	_ = unix.Statx(unix.AT_FDCWD, path, unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &s)
+	return s
 }
 
 func isNet(path string) (bool, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if errors.Is(err, unix.ENXIO) { // a socket: since stat the number has become another file's
-		return false, nil
-	}
 	if err != nil {
 		return false, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

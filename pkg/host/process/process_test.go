@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -94,31 +96,50 @@ func TestProcessThatCannotBeReadIsAnError(t *testing.T) {
 		"ns/mnt":    func(p string) error { return errors.Join(os.Remove(p+"/ns/mnt"), os.Mkdir(p+"/ns/mnt", 0o700)) },
 		"thread":    func(p string) error { return os.MkdirAll(p+"/task/8/ns/mnt", 0o700) },
 		"ended":     func(p string) error { return os.RemoveAll(p + "/ns") },
+		"ending":    func(p string) error { return os.Symlink("/sys/class/net/lo/speed", p+"/mountinfo") }, // EINVAL
+		"proc":      func(p string) error { return os.RemoveAll(filepath.Dir(p)) },
+	}
+	if _, err := os.ReadFile("/sys/class/net/lo/speed"); !errors.Is(err, unix.EINVAL) {
+		delete(broken, "ending")
 	}
 	for what, breaks := range broken {
 		proc := t.TempDir()
 		difftest.Must(t, os.MkdirAll(proc+"/7/ns", 0o700), os.Symlink("mnt:[1]", proc+"/7/ns/mnt"), breaks(proc+"/7"))
 		_, opened := process.Opened(proc, full)
 		_, namespaces := process.Namespaces(proc)
-		files := what == "fd" || what == "task"
-		if (opened != nil) != files || (namespaces != nil) != (what != "ended") {
+		files := what == "fd" || what == "task" || what == "proc"
+		if (opened != nil) != files || (namespaces != nil) == strings.HasPrefix(what, "end") {
 			t.Errorf("%s: %v, %v", what, opened, namespaces)
 		}
 	}
 }
 
 // A process whose mounts cannot be compared with the node's may be that of a pod.
-func TestProcessWithUnknownMountsMayBeThatOfPod(t *testing.T) {
-	proc := t.TempDir()
-	for _, pid := range []string{"7", "10"} {
-		difftest.Must(t, os.MkdirAll(proc+"/"+pid+"/fd", 0o700), os.Symlink("/dev/full", proc+"/"+pid+"/fd/3"))
-	}
+func TestHolderIsOfPodUnlessItHasMountsOfNode(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)
 	}
-	found, err := process.Opened(proc, full)
+	proc := t.TempDir()
+	for pid, files := range map[string]map[string]string{
+		"1":  {"ns/mnt": "mnt:[1]", "fd/3": "/dev/null"},
+		"7":  {"ns/mnt": "mnt:[1]", "fd/3": "/dev/full", "fd/4": "/dev/full"},
+		"8":  {"ns/mnt": "mnt:[2]", "fd/3": "/dev/null", "fd/4": "/dev/full"},
+		"10": {"fd/3": "/dev/full"},
+		"11": {"fd/3": "/etc/passwd", "fd/4": "/none"},
+	} {
+		difftest.Must(t, os.MkdirAll(proc+"/"+pid+"/fd", 0o700), os.Mkdir(proc+"/"+pid+"/ns", 0o700), os.WriteFile(proc+"/"+pid+"/comm", []byte("sh\n"), 0o600))
+		for name, target := range files {
+			difftest.Must(t, os.Symlink(target, proc+"/"+pid+"/"+name))
+		}
+	}
+	found, err := process.Opened(proc, append(full, "0:0")) // of files that are no device nodes
 	difftest.Must(t, err)
-	difftest.Equal(t, found, []process.Holder{{PID: 7, Pod: true}, {PID: 10, Pod: true}})
+	difftest.Equal(t, found, []process.Holder{{7, "sh", false}, {8, "sh", true}, {10, "sh", true}})
+	difftest.Must(t, os.Remove(proc+"/1/ns/mnt"))
+	found, err = process.Opened(proc, full)
+	if err != nil || len(found) != 3 || !found[0].Pod || !found[2].Pod {
+		t.Errorf("without the mounts of the node: %+v, %v", found, err)
+	}
 }
 
 // A namespace may be kept by a mount alone, whose path mountinfo escapes.
@@ -126,7 +147,7 @@ func TestMountedNamespaceIsFound(t *testing.T) {
 	proc := t.TempDir()
 	difftest.Must(t, os.MkdirAll(proc+"/7/ns", 0o700), os.Symlink("mnt:[1]", proc+"/7/ns/mnt"), os.Mkdir(proc+"/7/root", 0o700),
 		os.Symlink("/proc/self/ns/net", proc+`/7/root/a b\`), os.Symlink("/proc/self/ns/uts", proc+"/7/root/uts"),
-		os.WriteFile(proc+"/7/mountinfo", []byte("1 0 0:4 / /run rw\n2 1 0:4 uts:[2] /uts rw\n3 1 0:4 net:[3] /uts rw\n4 1 0:4 net:[4] /a\\040b\\134 rw - nsfs nsfs rw\n5 1 0:4 net:[4] /a\\040b\\134 rw\n6 1 0:4 net:[5]\n"), 0o600))
+		os.WriteFile(proc+"/7/mountinfo", []byte("1 0 0:4 / /run rw\n2 1 0:4 uts:[2] /uts rw\n3 1 0:4 net:[3] /uts rw\n4 1 0:4 net:[4] /a\\040b\\134\n5 1 0:4 net:[4] /a\\040b\\134 rw - nsfs nsfs rw\n6 1 0:4 net:[5]\n"), 0o600))
 	found, err := process.Namespaces(proc)
 	difftest.Must(t, err)
 	difftest.Equal(t, found, []string{proc + `/7/root/a b\`})
@@ -153,4 +174,7 @@ func TestDeviceWithoutNumberIsAnError(t *testing.T) {
 			t.Errorf("%q: %v", text, holders)
 		}
 	}
+	holders, err := process.Opened("/none", nil) // of a device without nodes
+	difftest.Must(t, err)
+	difftest.Equal(t, len(holders), 0)
 }
