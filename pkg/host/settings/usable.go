@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -141,8 +140,8 @@ func Conditions(proc string) (list []Condition, err error) {
 		if err != nil {
 			return nil, err
 		}
-		one := Condition{Device: cmp.Or(l.Parent, c.BusInfo(l.Name)), Name: l.Name, Zero: len(l.MAC) > 0 && hardware(l.MAC) == ""}
-		if one.Device == "" || l.Kind != "" && l.Parent == "" { // software may have a bus_info, such as a bridge or a tun
+		one := Condition{Device: stack.Device(l, c.BusInfo), Name: l.Name, Zero: len(l.MAC) > 0 && hardware(l.MAC) == ""}
+		if one.Device == "" {
 			continue
 		}
 		if one.Dump, err = dump(answer); err != nil {

@@ -95,16 +95,24 @@ func look(below int, path string, uppers map[int][]Upper, away map[string]string
 		if err != nil {
 			return err
 		}
-		if !own && l.Kind == "" {
-			if device := cmp.Or(l.Parent, c.BusInfo(l.Name)); device != "" {
-				away[device] = l.Name + " in " + path
-			}
+		if device := Device(l, c.BusInfo); !own && device != "" {
+			away[device] = l.Name + " in " + path
 		}
 		if related && l.LowerNSID == nsid && l.Lower > 0 && !slices.Contains(peers, l.Kind) {
 			uppers[l.Lower] = append(uppers[l.Lower], Upper{l.Index, l.Name, l.Kind, path})
 		}
 	}
 	return nil
+}
+
+// Device returns the device that an interface of hardware belongs to; "" = none, or the interface shows that of another one.
+// busInfo is [rtnetlink.Conn.BusInfo]. Newer kernels give a kind to IPoIB's interfaces of hardware too.
+func Device(l rtnetlink.Link, busInfo func(name string) string) string {
+	i := link.Interface{Kind: l.Kind, Parent: l.Parent, PortName: l.PortName, Child: link.IPoIBChild(l.Kind, l.Lower != 0)}
+	if i.Borrows() {
+		return ""
+	}
+	return cmp.Or(l.Parent, busInfo(l.Name))
 }
 
 // Receivers are who receives the frames of an interface in addition to itself.
