@@ -2,6 +2,7 @@ package capturefile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -110,11 +111,8 @@ func (h *Host) UnpackRoot(dir string) error { return h.rest.unpackTo(dir) }
 
 func (n *node) unpackTo(dir string) error {
 	err := os.MkdirAll(dir, 0o755) // #nosec G301 -- a capture is not secret
-	if err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
+	root, openErr := os.OpenRoot(dir)
+	if err = cmp.Or(err, openErr); err != nil {
 		return err
 	}
 	defer root.Close()
@@ -145,7 +143,7 @@ func (n *node) unpack(root *os.Root, at string) error {
 // node is a file, link or directory of the tree. It implements fs.DirEntry.
 type node struct {
 	name    string
-	mode    fs.FileMode
+	mode    fs.FileMode   // only the type
 	data    []byte        // content of a file
 	errno   syscall.Errno // error of reading a file; 0 = none
 	target  string        // target of a link
@@ -153,7 +151,7 @@ type node struct {
 	entries []*node       // entries of a directory, sorted by name
 }
 
-func newDir(name string) *node { return &node{name: name, mode: fs.ModeDir | 0o755} }
+func newDir(name string) *node { return &node{name: name, mode: fs.ModeDir} }
 
 func (n *node) Name() string      { return n.name }
 func (n *node) IsDir() bool       { return n.mode.IsDir() }

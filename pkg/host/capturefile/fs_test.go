@@ -3,6 +3,7 @@ package capturefile_test
 import (
 	_ "embed"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -65,19 +66,26 @@ func look(sys fs.FS, name string) (o outcome) {
 	o.Target, err = fs.ReadLink(sys, name)
 	o.Errors[1] = class(err)
 	info, err := fs.Stat(sys, name)
-	if o.Errors[2] = class(err); err == nil {
-		o.Stat = info.Name() + " " + info.Mode().Type().String()
-	}
+	o.Stat, o.Errors[2] = described(info), class(err)
 	info, err = fs.Lstat(sys, name)
-	if o.Errors[3] = class(err); err == nil {
-		o.Lstat = info.Name() + " " + info.Mode().Type().String()
-	}
+	o.Lstat, o.Errors[3] = described(info), class(err)
 	entries, err := fs.ReadDir(sys, name)
 	o.Errors[4] = class(err)
 	for _, e := range entries {
 		o.Entries = append(o.Entries, e.Name()+" "+e.Type().String())
 	}
 	return o
+}
+
+func described(info fs.FileInfo) string {
+	if info == nil {
+		return ""
+	}
+	text := info.Name() + " " + info.Mode().Type().String()
+	if !info.IsDir() {
+		text += fmt.Sprint(" ", info.Size())
+	}
+	return text
 }
 
 // class reduces an error to the part that callers can test.
@@ -118,6 +126,11 @@ func TestSysPassesFSTest(t *testing.T) {
 `).Sys()
 	difftest.Must(t, fstest.TestFS(sys, "bus/pci/devices/0000:01:00.0", "devices/0000:01:00.0/name", "devices/0000:01:00.0/net"))
 	difftest.Must(t, fstest.TestFS(parse(t, "box").Sys()))
+	dir, err := sys.Open("devices/0000:01:00.0")
+	difftest.Must(t, err)
+	if all, err := dir.(fs.ReadDirFile).ReadDir(0); err != nil || len(all) != 3 {
+		t.Errorf("got %v, %v", all, err)
+	}
 }
 
 func TestUnpackWritesFailingFilesAsDirectories(t *testing.T) {
@@ -133,4 +146,5 @@ func TestUnpackStaysInDirectory(t *testing.T) {
 	if err := parse(t, "box\n-- sys/a/b --\n1\n").Unpack(dir); err == nil {
 		t.Error("unpacked through a link that was there before")
 	}
+	difftest.Says(t, parse(t, "box").Unpack("/dev/null/sys"), "mkdir /dev/null: not a directory")
 }

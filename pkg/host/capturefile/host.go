@@ -159,13 +159,9 @@ func (h *Host) addJSON(name string, data []byte) error {
 	if _, again := h.files[name]; again {
 		return errors.New("appears twice")
 	}
-	var v any
-	if err := json.Unmarshal(data, &v); err != nil {
-		var syntax *json.SyntaxError
-		if errors.As(err, &syntax) {
-			return fmt.Errorf("line %d of the entry: %w", 1+bytes.Count(data[:syntax.Offset], []byte("\n")), err)
-		}
-		return err
+	var syntax *json.SyntaxError // any has no other errors
+	if err := json.Unmarshal(data, new(any)); errors.As(err, &syntax) {
+		return fmt.Errorf("line %d of the entry: %w", 1+bytes.Count(data[:syntax.Offset], []byte("\n")), err)
 	}
 	h.files[name] = data
 	return nil
@@ -177,18 +173,18 @@ func parseEntry(entry string, data []byte) (string, *node, error) {
 		if target == "" || !blank {
 			return "", nil, errors.New("a link needs a target and no content")
 		}
-		return name, &node{mode: fs.ModeSymlink | 0o777, target: target}, nil
+		return name, &node{mode: fs.ModeSymlink, target: target}, nil
 	}
 	if name, errname, ok := strings.Cut(entry, " !"); ok {
 		errno, known := errnos[errname]
 		if !known || !blank {
 			return "", nil, errors.New("a failing file needs a known error such as EOPNOTSUPP and no content")
 		}
-		return name, &node{mode: 0o444, errno: errno}, nil
+		return name, &node{errno: errno}, nil
 	}
 	if name, ok := strings.CutSuffix(entry, " base64"); ok {
 		decoded, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(data)))
-		return name, &node{mode: 0o444, data: decoded}, err
+		return name, &node{data: decoded}, err
 	}
 	if name, ok := strings.CutSuffix(entry, "/"); ok {
 		if !blank {
@@ -196,7 +192,7 @@ func parseEntry(entry string, data []byte) (string, *node, error) {
 		}
 		return name, newDir(""), nil
 	}
-	return entry, &node{mode: 0o444, data: data}, nil
+	return entry, &node{data: data}, nil
 }
 
 // ErrorName returns the name that an entry has after "!" for an error of reading a file. ok is false if entries do

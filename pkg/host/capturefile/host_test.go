@@ -71,6 +71,11 @@ func TestErrorOfLoadNamesFile(t *testing.T) {
 	difftest.Write(t, name, "any text\n", 0o644)
 	_, err = capturefile.Load(name)
 	difftest.Says(t, err, name+": not a capture")
+	for _, other := range []string{"root/b", "node/node.json"} {
+		difftest.Write(t, name, "box\n-- sys/a --\n1\n-- "+other+" --\n1\n", 0o644)
+		_, err = capturefile.Load(name)
+		difftest.Must(t, err)
+	}
 }
 
 func FuzzParse(f *testing.F) {
