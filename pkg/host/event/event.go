@@ -34,12 +34,8 @@ func Listen(ctx context.Context) (<-chan struct{}, error) {
 	ctx, end := context.WithCancel(ctx)
 	changed := make(chan struct{}, 1)
 	var receivers sync.WaitGroup
-	for file, counts := range map[*os.File]func([]byte) bool{routes: matters, devices: concerns} {
-		receivers.Go(func() {
-			defer end()
-			receive(file, counts, changed)
-		})
-	}
+	receivers.Go(func() { defer end(); receive(routes, matters, changed) })
+	receivers.Go(func() { defer end(); receive(devices, concerns, changed) })
 	go func() {
 		<-ctx.Done()
 		_, _ = routes.Close(), devices.Close()
