@@ -79,7 +79,7 @@ func BelongsToOtherContainer(file, containerID string) bool {
 		}
 	}
 	const digits = 64
-	for end := digits + 1; end < len(file)-1; end++ {
+	for end := digits + 1; end < len(file); end++ {
 		mark, id := file[end-digits-1], file[end-digits:end]
 		if file[end] == '_' && (mark == '-' || mark == '.') && strings.Trim(id, "0123456789abcdef") == "" && mayBeInterface(file[end+1:]) {
 			return true

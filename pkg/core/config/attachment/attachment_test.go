@@ -99,7 +99,7 @@ func TestBelongsToOtherContainerReadsFileName(t *testing.T) {
 	}
 	for file, want := range map[string]bool{
 		"pod1": false, "cnitool": false, "net1.json": false, "my_file": false, "my-file": false, "net-c0ffee": false, "-c0ffee_net1": false, "net-c0ffee_": false,
-		"net-_net1": false, "net-" + other + "_sixteen-letters-": false, "net-default-" + other + "_eth0": true, // as in nerdctl, whose container IDs are <namespace>-<ID>
+		"net-_net1": false, "net-" + other + "_sixteen-letters-": false, "net-" + other + "_": false, "-" + other + "_net1": true, "net-default-" + other + "_eth0": true, // as in nerdctl, whose container IDs are <namespace>-<ID>
 		"6e0c2d4f-58a1-4a0e-9d2e-2f7f6f1f0c11_net1": false, "net-" + other[1:] + "_net1": false, "net-" + other[1:] + "A_net1": false, "net-0" + other + "_net1": false, other + "_net1": false,
 	} {
 		difftest.Same(t, file, attachment.BelongsToOtherContainer(file, id), want)

@@ -88,9 +88,10 @@ func TestDeclaredFillsInPlaceholdersOrRejects(t *testing.T) {
 
 // A name of a megabyte for each of many placeholders would otherwise take all memory of the node.
 func TestPlaceholdersFillAtMostOneMegabyte(t *testing.T) {
-	name, many := strings.Repeat("n", 300_000), strings.Repeat("{network}", 100)
+	name, many := strings.Repeat("n", 1<<18), strings.Repeat("{network}", 4)
 	for key, text := range map[string]string{
-		"deviceInfo": `"deviceInfo": ` + socket("/"+many), "deviceInfo ": `"deviceInfo": {"x": ["` + strings.Repeat(`{network}", "`, 100) + `"]}`, "cdi.name": `"cdi": {"name": "` + many + `"}`,
+		"deviceInfo": `"deviceInfo": ` + socket("/"+many), "deviceInfo ": `"deviceInfo": {"x": ["` + strings.Repeat(`{network}", "`, 9) + `"]}`,
+		"cdi.name": `"cdi": {"socketDir": "` + many + `", "name": "a` + many + `"}`, "cdi.socketDir": `"cdi": {"socketDir": "a` + many + `"}`,
 	} {
 		cfg := parse(t, `{"name": "`+name+`", `+text+`}`)
 		a, _ := attachment.New(cfg, attachment.Args{}, "")

@@ -26,9 +26,6 @@ func Vet(cfg *config.Config) (devinfo.Violations, error) {
 			}
 		}
 	}
-	if cfg.DeviceInfo == nil {
-		return nil, nil
-	}
 	list, err := vetKeys("", "", cfg.DeviceInfo)
 	if err == nil && len(list) > 0 && cfg.Strict {
 		err = &config.Problem{Key: "deviceInfo" + strings.TrimPrefix(list[0].Path, "$"), Value: list[0].Value, Want: strings.TrimPrefix(list[0].Rule, "is not ")}
@@ -58,7 +55,7 @@ func vetKeys(path string, of devinfo.Type, text json.RawMessage) (list devinfo.V
 			_ = json.Compact(&value, object[key])
 			warn(key, value.String(), "a key of the Device Information Specification; the nearest one is "+strconv.Quote(near))
 		}
-		if of == "" && isKnown && devinfo.Keys(devinfo.Type(key)) != nil {
+		if of == "" && devinfo.Keys(devinfo.Type(key)) != nil {
 			more, err := vetKeys("."+key, devinfo.Type(key), object[key])
 			if err != nil {
 				return nil, err
@@ -145,7 +142,7 @@ func suspect(text string, at int) (wrong string, end int) {
 			closing = ">])"[n : n+1]
 		}
 		length := strings.Index(rest[1:], closing) + 2
-		if length == 1 || strings.ContainsAny(rest[1:length], "{/") || !resembles(rest[:length]) { // marks around a placeholder are text
+		if strings.ContainsAny(rest[1:length], "{/") || !resembles(rest[:length]) { // marks around a placeholder are text
 			return "", 0
 		}
 		return rest[:length], at + length

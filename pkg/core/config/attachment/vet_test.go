@@ -76,22 +76,23 @@ func TestAtMostTenKeysAreReported(t *testing.T) {
 		fmt.Fprintf(&many, `"version%d": 1, `, n%10)
 		fmt.Fprintf(&many, `"rdma-device%c": 1, `, 'a'+n%26)
 	}
-	warnings, err := attachment.Vet(parse(t, `{"deviceInfo": {"pci": {`+many.String()+`"x": 1}}}`))
-	difftest.Must(t, err)
-	if len(warnings) > 10 {
-		t.Errorf("%d warnings", len(warnings))
+	for _, form := range []string{`{"pci": {%s"x": 1}}`, `{%s"x": 1}`, `{"memi1": 1, "memi2": 1, "pci": {%s"x": 1}}`} {
+		warnings, err := attachment.Vet(parse(t, fmt.Sprintf(`{"deviceInfo": `+form+`}`, many.String())))
+		difftest.Must(t, err)
+		difftest.Same(t, form, len(warnings), 10)
 	}
 }
 
 // Each step of ADD before the delegates takes memory and processor time in proportion to the configuration, whatever its
-// shape, and reports few problems. It takes a fifth of the time that is allowed.
+// shape, and reports few problems. It takes a twentieth of the time that is allowed,
+// because beside other work the processor time of one step varies.
 func TestConfigurationOfAnyShapeTakesLittleMemory(t *testing.T) {
 	const mostAllocated, mostText = 110 << 20, 8 << 10 // all that is ever allocated
 	began, all := difftest.ProcessorTime(t), shapes()
 	for range 10 {
 		difftest.Must(t, json.Unmarshal([]byte("{"+all[0].keys+"}"), new(any)))
 	}
-	mostTime := difftest.ProcessorTime(t) - began // of a slow machine too
+	mostTime := 4 * (difftest.ProcessorTime(t) - began) // of a slow machine too
 	for _, s := range all {
 		text := []byte(`{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", ` + s.keys + `}`)
 		var before, after runtime.MemStats
