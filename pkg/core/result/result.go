@@ -69,25 +69,19 @@ func Parse(raw json.RawMessage, cniVersion string) (*Result, error) {
 	return r, nil
 }
 
-// convert converts a result of another version. The library writes a route without dst but cannot read it again, and
-// panics at a null in a list; convert returns an error for both.
-func (r *Result) convert(typed types.Result) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = fmt.Errorf("result of version %s as %s: interfaces, ips or routes has a null", r.own, r.version)
-		}
-	}()
+// convert converts a result of another version. The library writes a route without dst but cannot read it again; convert
+// returns an error for it.
+func (r *Result) convert(typed types.Result) error {
 	after, err := typed.GetAsVersion(r.version)
-	if err != nil && atLeast(r.version, "0.3.0") {
-		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)
-	} else if err != nil {
+	if err != nil && !atLeast(r.version, "0.3.0") {
 		r.raw = nil
 		return nil
 	}
-	if r.raw, err = json.Marshal(after); err != nil {
-		return err
+	if err == nil {
+		r.raw = encoded(after)
+		_, err = create.Create(r.version, r.raw)
 	}
-	if _, err := create.Create(r.version, r.raw); err != nil {
+	if err != nil {
 		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)
 	}
 	if atLeast(r.version, "0.3.0") {
@@ -104,6 +98,7 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 		CNIVersion string            `json:"cniVersion"`
 		Interfaces []json.RawMessage `json:"interfaces"`
 		IPs        json.RawMessage   `json:"ips"`
+		Routes     json.RawMessage   `json:"routes"`
 	}
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return "", nil, fmt.Errorf("result: %w", config.InWords(err))
@@ -111,10 +106,15 @@ func decode(raw json.RawMessage) (cniVersion string, list []entry, err error) {
 	if v == nil {
 		return "", nil, errors.New("result: null instead of an object")
 	}
-	var ips []json.RawMessage
-	_ = json.Unmarshal(v.IPs, &ips) // the CNI library reports another type
+	var ips, routes []json.RawMessage
+	_, _ = json.Unmarshal(v.IPs, &ips), json.Unmarshal(v.Routes, &routes) // the CNI library reports another type
 	if max(len(v.Interfaces), len(ips)) > most {
 		return "", nil, fmt.Errorf("result: %d interfaces and %d ips, at most %d of each are supported", len(v.Interfaces), len(ips), most)
+	}
+	for key, list := range map[string][]json.RawMessage{"interfaces": v.Interfaces, "ips": ips, "routes": routes} {
+		if n := slices.IndexFunc(list, func(e json.RawMessage) bool { return string(e) == "null" }); n >= 0 { // the library panics at it
+			return "", nil, fmt.Errorf("result: %s[%d]: null instead of an object", key, n)
+		}
 	}
 	for n, raw := range v.Interfaces {
 		e := entry{raw: raw}
@@ -231,7 +231,8 @@ func object(raw json.RawMessage) map[string]json.RawMessage {
 	return keys
 }
 
-// encoded returns v as JSON. v is a string or a map that the function object returned, so encoding cannot fail.
+// encoded returns v as JSON. v is a string, a map that the function object returned or a result that the library has read, so
+// encoding cannot fail.
 func encoded(v any) json.RawMessage {
 	text, _ := json.Marshal(v)
 	return text

@@ -83,7 +83,7 @@ func TestResultOfSameVersionKeepsText(t *testing.T) {
 	for _, version := range versions {
 		for _, rest := range []string{
 			``, ` , "unknown" : {"<a>": 1e400, "z":1, "a":2 } `, `,"interfaces":[]`, `,"interfaces":null`,
-			`,"interfaces":[{"name":"a","sandbox":"/x","more":[1, 2]},null]`, "\n, \"é\":\t\"\\u00e9\" ", `,"dns":{}, "dns":{"x":1}`,
+			`,"interfaces":[{"name":"a","sandbox":"/x","more":[1, 2]}]`, "\n, \"é\":\t\"\\u00e9\" ", `,"dns":{}, "dns":{"x":1}`,
 		} {
 			text := ` { "cniVersion" :"` + version + `"` + rest + "}\n"
 			r := mustParse(t, text, version)
