@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -76,18 +77,22 @@ func validateCommand(t *tool) *cobra.Command {
 }
 
 func (t *tool) validate(args []string, checker validate.Checker, kind validate.Kind, strict bool) error {
-	const remedyToRead = "name a file that can be read, or - for standard input"
-	files, err := filesIn(args)
-	if err != nil {
-		return clierr.For(err, remedyToRead)
-	}
+	files, unread := filesIn(args)
 	docs := []validate.Document{}
 	for _, name := range files {
 		text, err := t.read(name)
 		if err != nil {
-			return clierr.For(err, remedyToRead)
+			unread = append(unread, err)
+			continue
 		}
 		docs = append(docs, validate.Parse(name, text)...)
+	}
+	var blind error
+	if len(unread) > 0 {
+		blind = clierr.For(errors.Join(unread...), "name a file that can be read, or - for standard input")
+	}
+	if len(docs) == 0 && blind != nil {
+		return blind
 	}
 	checker.Find = finder(t.pluginDirs())
 	checker.Check(docs, kind)
@@ -104,43 +109,46 @@ func (t *tool) validate(args []string, checker validate.Checker, kind validate.K
 	if checker.Find == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", t.pluginDirs())
 	}
-	err = t.print(map[string]any{"documents": docs}, func(w io.Writer) {
+	err := t.print(map[string]any{"documents": docs}, func(w io.Writer) {
 		validationTable(w, docs)
 	})
-	if err == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Errors() > 0 }) {
+	if err = cmp.Or(err, blind); err == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Errors() > 0 }) {
 		return clierr.ErrFound
 	}
 	return err
 }
 
-// filesIn returns the files that the arguments name, or that are in the directories.
-func filesIn(args []string) (files []string, err error) {
+// filesIn returns the files that the arguments name, or that are in the directories, and the errors of those that are not
+// to be read.
+func filesIn(args []string) (files []string, unread []error) {
 	for _, arg := range args {
 		stat, err := os.Stat(arg)
 		if arg == "-" || err != nil || !stat.IsDir() { // the read returns the error
 			files = append(files, arg)
 			continue
 		}
-		err = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
+		_ = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
 			if _, noChart := os.Stat(filepath.Join(path, "../Chart.yaml")); err == nil && e.IsDir() && e.Name() == "templates" && noChart == nil {
 				return fs.SkipDir // templates of a Helm chart are not YAML
 			}
-			if err != nil || e.IsDir() || !slices.Contains([]string{".json", ".yaml", ".yml", ".conf", ".conflist"}, filepath.Ext(path)) {
-				return err
+			if err == nil && (e.IsDir() || !slices.Contains([]string{".json", ".yaml", ".yml", ".conf", ".conflist"}, filepath.Ext(path))) {
+				return nil
 			}
-			if stat, err := os.Stat(path); err != nil {
-				return err
-			} else if !stat.Mode().IsRegular() { // a named pipe would be waited for
-				return fmt.Errorf("%s: %w", path, store.ErrNotRegular)
+			if err == nil {
+				stat, err = os.Stat(path)
 			}
-			files = append(files, path)
+			switch {
+			case err != nil:
+				unread = append(unread, err)
+			case !stat.Mode().IsRegular(): // a named pipe would be waited for
+				unread = append(unread, fmt.Errorf("%s: %w", path, store.ErrNotRegular))
+			default:
+				files = append(files, path)
+			}
 			return nil
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
-	return files, nil
+	return files, unread
 }
 
 func (t *tool) read(name string) ([]byte, error) {

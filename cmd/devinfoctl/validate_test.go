@@ -70,10 +70,10 @@ func TestValidateJudgesObjectsInEachFormAlike(t *testing.T) {
 // A file with neither an object nor one of our texts is the wrong file, unless it is one of many. One without any text is broken.
 func TestValidateTellsWrongFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"rules.yaml": "devices: []\n", "two.yaml": "a: 1\n---\nb: 2\n", "empty.yaml": "", "dir/rules.yaml": "devices: []\n"} {
+	for name, text := range map[string]string{"rules.yaml": "devices: []\n", "two.yaml": "a: 1\n---\nb: 2\n", "empty.yaml": "", "dir/rules.yaml": "devices: []\n", "dir/links/node.json": "{}"} {
 		difftest.Write(t, name, text, 0o600)
 	}
-	difftest.Must(t, os.Mkdir("pipe", 0o700), syscall.Mkfifo("pipe/a.conf", 0o600))
+	difftest.Must(t, os.Mkdir("pipe", 0o700), syscall.Mkfifo("pipe/a.conf", 0o600), os.Symlink("none", "dir/links/gone.yaml"))
 	for args, want := range map[string]struct {
 		exit int
 		says string
@@ -82,9 +82,10 @@ func TestValidateTellsWrongFile(t *testing.T) {
 		"rules.yaml":          {clierr.Usage, "! devinfoctl: rules.yaml: nothing in it is for validate\n!   name its format by --kind; "},
 		"two.yaml":            {clierr.Usage, "! devinfoctl: two.yaml: "},
 		"rules.yaml two.yaml": {0, "3 documents: 0 valid, 3 not checked; 0 errors, 0 warnings\n"},
-		"dir":                 {0, "1 other: not checked: nothing in it is for validate\n"},
+		"dir/rules.yaml dir":  {clierr.Blind, "3 documents: 1 valid, 2 not checked; 0 errors, 0 warnings\n! devinfoctl: stat dir/links/gone.yaml: no such file or directory\n!   name"},
+		"none dir/links/a":    {clierr.Blind, "! devinfoctl: open none: no such file or directory\n! open dir/links/a"},
 		"empty.yaml":          {clierr.Found, "empty.yaml: unreadable: 1 error, 0 warnings\n  error: the text is empty\n"},
-		"dir empty.yaml":      {clierr.Found, "2 documents: 0 valid, 1 not checked; 1 error, 0 warnings\n"},
+		"two.yaml empty.yaml": {clierr.Found, "3 documents: 0 valid, 2 not checked; 1 error, 0 warnings\n"},
 	} {
 		if o := ctl(append([]string{"validate"}, strings.Fields(args)...)...); o.exit != want.exit || !strings.Contains(o.seen(), want.says) {
 			t.Errorf("%s: %s", args, o.seen())
