@@ -9,7 +9,7 @@ var rules = finding.Table{
 	finding.Row("unscheduled", finding.Error, "the condition PodScheduled", "the pod is not scheduled: {message}", "", pending, ""),
 	finding.Row("no-status", finding.Error, "network-status", "the pod has no network-status", "its sandbox does not exist yet, or Multus does not run on its node", creating, ""),
 	finding.Row("bad-status", finding.Error, "network-status", "annotation {annotation}: {error}", "recreate the pod, so that Multus writes it again", noInfo, ""),
-	finding.Row("bad-info", finding.Error, "network-status", "device-info: {error}", "correct or update the plugin of the network that wrote it", noInfo, ""),
+	finding.Row("bad-info", finding.Error, "network-status", "{error}", "correct or update the plugin of the network that wrote it", noInfo, ""),
 	finding.Row("no-network", finding.Error, "the pod's networks", "network {network} does not exist", "create this NetworkAttachmentDefinition, or correct the annotation", creating, ""),
 	finding.Row("network", finding.Error, "the network, as devinfoctl validate reads it", "network {network}: {finding}", "", noInfo, ""),
 	finding.Row("no-record", finding.Warning, "the records of the node", "node {node} has no record of a device for it", "the container runtime's log there has the warnings of the plugin devinfo", noInfo, ""),

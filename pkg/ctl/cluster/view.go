@@ -189,9 +189,16 @@ func OfMultus(pod *corev1.Pod) []Network {
 		}
 		a := blank
 		a.Network, a.Interface, a.MAC, a.IPs = n.Name, n.Interface, n.MAC, n.IPs
-		if info, err := devinfo.Parse(n.DeviceInfo); err == nil {
-			a.DeviceInfo, a.Device = n.DeviceInfo, view.Of(info)
-		} else if a.Requests = requested(pod); n.DeviceInfo != nil {
+		info, err := devinfo.Parse(n.DeviceInfo)
+		if err == nil {
+			if a.DeviceInfo, a.Device = n.DeviceInfo, view.Of(info); a.Device.Device == "" {
+				err = info.Validate().Err()
+			}
+		}
+		if a.Device.Device == "" {
+			a.Requests = requested(pod)
+		}
+		if err != nil && n.DeviceInfo != nil {
 			a.Problem = Problem("bad-info", "error", err.Error())
 		}
 		list = append(list, a)
