@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/core/config"
@@ -327,6 +328,15 @@ func TestCaptureNotesWhatItLeavesOut(t *testing.T) {
 	difftest.Must(t, err)
 	difftest.Equal(t, notes, []string{node.DeviceInfoDir + "/more is left out, because it has 4194305 bytes", node.DevicePluginDir + ": not a directory", "2 attributes in /sys may be read by root only"})
 	difftest.Holds(t, unpacked(t, string(text))+node.DeviceInfoDir, "most")
+	// It does not wait at a regular file either: another program may have replaced it by a pipe since it was seen, or hold it.
+	held, err := os.OpenFile(root+node.DeviceInfoDir+"/most", os.O_RDWR, 0)
+	difftest.Must(t, err)
+	defer held.Close()
+	_, err = unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	difftest.Must(t, err)
+	_, notes, err = capture.Take(capture.Source{Name: "x", Title: "y", Root: root, Parts: noParts, Sys: fstest.MapFS{}, State: capture.State{Settings: node}})
+	difftest.Must(t, err)
+	difftest.Contains(t, strings.Join(notes, "\n"), node.DeviceInfoDir+"/most: resource temporarily unavailable\n")
 }
 
 // unreadable is a /sys whose directories cannot be read.

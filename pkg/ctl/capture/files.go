@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/tools/txtar"
 
@@ -19,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // files captures the files of the plugin, the agents and the device plugins on the host.
@@ -111,7 +113,8 @@ func (f *files) file(name string, read reader) {
 		f.note("%s is left out, because it has %d bytes", name, stat.Size())
 		return
 	default:
-		if e.Data, err = os.ReadFile(at); err == nil && read != nil {
+		dir := store.Private(filepath.Dir(at)) // it neither waits for a pipe nor follows a link that has replaced the file since
+		if e.Data, err = dir.Read(filepath.Base(at)); err == nil && read != nil {
 			e.Data = read(name, e.Data)
 		}
 	}
@@ -131,8 +134,8 @@ func (f *files) missing(name string, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	if path, is := errors.AsType[*fs.PathError](err); is {
-		err = path.Err
+	if cause, is := errors.AsType[syscall.Errno](err); is {
+		err = cause
 	}
 	f.note("%s: %v", name, err)
 }
