@@ -125,6 +125,9 @@ func TestCommandsInDocumentationExist(t *testing.T) {
 			t.Errorf("devinfoctl %s: %s", strings.Join(args, " "), got.stderr)
 		}
 	}
+	for _, page := range difftest.Pages(t, "../../README.md", "../../SECURITY.md", "../../docs") { // it deletes every attachment
+		difftest.Lacks(t, strings.ReplaceAll(page, "**Do not run `cnitool gc`**", ""), "cnitool gc")
+	}
 }
 
 // replay replaces the output of each devinfoctl command in a text with its present output. It also returns the number

@@ -139,31 +139,32 @@ func (n *liveNode) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Only root can read the directories of the plugin and of cni-dra-driver.
+// Only root can read the directories of the plugin and of cni-dra-driver. The commands say so, whatever they lack.
 func TestUnreadableRecordsHaveRemedy(t *testing.T) {
 	n := newNode(t)
-	n.put(journal.Entry{Key: journal.Key{ContainerID: "c0ffee"}, Netns: aliveNetns, Complete: true})
-	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0))
-	t.Cleanup(func() { n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o700)) })
-	for _, args := range [][]string{{"list"}, {"check"}, {"gc", "--dry-run"}, {"gc", "--yes"}} {
-		o := n.unprivileged(args...)
-		if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root, because only root can read the journal in "+n.StateDir) {
-			t.Errorf("%v: %+v", args, o)
-		}
-	}
-	difftest.Contains(t, n.unprivileged("topology").stderr, "warning: the attachments are unknown: ")
-	n.must(os.Chmod(filepath.Join(n.StateDir, "attachments"), 0o755)) //nolint:gosec // everybody can read it
-	n.must(os.Remove(journal.Key{Network: "net-a", ContainerID: "c0ffee", IfName: "net1"}.Path(n.StateDir)))
+	boot, err := journal.BootID()
+	n.must(err)
+	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true})
+	n.must(journal.Open(n.StateDir, boot).Hold(&journal.Claim{UID: "u2", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}))
 	claims := n.claim(`{"schema": 1}`)
-	for path, mode := range map[string]os.FileMode{filepath.Join(claims, "u1.json"): 0o600, claims: 0o755} {
-		n.must(os.Chmod(path, 0)) // so that its owner cannot read it either
-		for _, command := range []string{"list", "check"} {
-			o := n.unprivileged("--dra-state-dir", claims, command)
+	readable := func(path string, is bool) {
+		mode := map[bool]os.FileMode{true: 0o755, false: 0}[is] // its owner cannot read it either
+		n.must(os.Chmod(path, mode))
+	}
+	for path, commands := range map[string]string{
+		filepath.Join(n.StateDir, "attachments"): "list,list x,check,gc --dry-run,gc --yes,doctor", filepath.Join(n.StateDir, "claims"): "list,list x,doctor,gc --claim u2 --dry-run",
+		claims: "list,check,doctor,offered", filepath.Join(claims, "u1.json"): "list,check,doctor",
+	} {
+		readable(path, false)
+		t.Cleanup(func() { readable(path, true) })
+		for args := range strings.SplitSeq(commands, ",") {
+			o := n.unprivileged(append([]string{"--dra-state-dir", claims}, strings.Fields(args)...)...)
 			if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root, because only root can read ") {
-				t.Errorf("%s, %v: %+v", command, path, o)
+				t.Errorf("%s, %v: %+v", args, path, o)
 			}
 		}
-		n.must(os.Chmod(path, mode))
+		difftest.Contains(t, n.unprivileged("--dra-state-dir", claims, "topology").stderr, "permission denied")
+		readable(path, true)
 	}
 }
 
