@@ -7,7 +7,6 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,20 +66,21 @@ func (d *Dir) Make() error {
 }
 
 func ensure(dir string, mode fs.FileMode) error {
-	made := fs.ErrExist
 	stat, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) { // most directories exist, so Mkdir first would be one more call for each
-		made = os.Mkdir(dir, mode)
-		stat, err = os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.Mkdir(dir, mode); err == nil {
+			return os.Chmod(dir, mode) // Mkdir applied the umask
+		}
+		if errors.Is(err, fs.ErrExist) { // another process made it meanwhile
+			stat, err = os.Stat(dir)
+		}
 	}
 	switch {
-	case errors.Is(made, fs.ErrExist) && err != nil:
-		return err
 	case err != nil:
-		return cmp.Or(made, err)
+		return err
 	case !stat.IsDir():
 		return notDirectory(dir)
-	case made == nil, stat.Mode().Perm() == 0: // Mkdir applied the umask
+	case stat.Mode().Perm() == 0:
 		return os.Chmod(dir, mode)
 	}
 	return nil
