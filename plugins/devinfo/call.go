@@ -45,8 +45,10 @@ type Host struct {
 
 // NewHost returns a host with these settings. It opens and creates nothing.
 func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) Host {
+	j := journal.Open(node.StateDir, bootID)
+	j.OnNode = func() bool { return true } // a path of CNI_NETNS means the same to each verb
 	return Host{
-		Node: node, Finder: finder, Journal: journal.Open(node.StateDir, bootID),
+		Node: node, Finder: finder, Journal: j,
 		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout, Log: log,
 	}
 }

@@ -36,13 +36,12 @@ func (c *Call) check() error {
 		c.reconstruct(recorded)
 	}
 	now := *recorded
-	now.Netns = c.Args.Netns // the runtime's path is current
+	if now.Netns != c.Args.Netns { // the runtime's path is current
+		now.Netns, now.Inode = c.Args.Netns, 0
+	}
 	a := &check.Checker{Finder: &c.Finder, Dir: store.Open, Journal: c.Journal}
 	state, why := a.State(&now, err)
-	switch {
-	case state != check.Stale && recorded.NetnsReused(now.Netns): // delegates would check another pod's interfaces
-		state, why = check.Stale, "network namespace "+now.Netns+" is gone: the process that the path names is another one than at ADD"
-	case state == check.Adding: // the entry is locked, so ADD is not running
+	if state == check.Adding { // the entry is locked, so ADD is not running
 		why = "ADD was killed before it finished"
 	}
 	if journaled && state.Incomparable() {

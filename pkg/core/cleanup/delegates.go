@@ -69,8 +69,8 @@ func (r *Removal) DelDelegates() error {
 	if len(delegates) == 0 {
 		return nil
 	}
-	if r.Entry.NetnsReused(r.Netns) {
-		r.cleaner.Log.Warn("treating the network namespace as gone: the process that the path names is another one than at ADD", "netns", r.Netns)
+	if why := r.Entry.NetnsReused(r.Netns); why != "" {
+		r.cleaner.Log.Warn(why)
 		r.Netns = ""
 	}
 	netns, held := r.Netns, new(journal.HeldError)

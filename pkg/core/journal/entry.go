@@ -225,6 +225,10 @@ func (j *Journal) Stale(e *Entry) (why string, err error) {
 		return "", nil
 	}
 	gone, err := j.NetnsGone(e.Netns)
+	why = "network namespace " + e.Netns + " is gone"
+	if reused := e.NetnsReused(e.Netns); err == nil && !gone && reused != "" && j.OnNode() {
+		gone, why = true, reused
+	}
 	if gone && err == nil && e.ByClaim() {
 		var held bool
 		if held, err = j.driver.Holds(j.ClaimDir(), j.bootID, e.Netns); held || errors.Is(err, state.ErrNotVisible) {
@@ -234,13 +238,16 @@ func (j *Journal) Stale(e *Entry) (why string, err error) {
 	if err != nil || !gone {
 		return "", err
 	}
-	return "network namespace " + e.Netns + " is gone", nil
+	return why, nil
 }
 
-// NetnsReused reports whether path, with which ADD was called, names another process now than at ADD, and so perhaps another
-// pod's network namespace. Only the node itself can tell, where the processes are those that ADD saw.
-func (e *Entry) NetnsReused(path string) bool {
-	return e.Inode != 0 && path == e.Netns && link.NetnsInode(path) != e.Inode
+// NetnsReused returns a reason if path, with which ADD was called, names another process now than at ADD, and so perhaps
+// another pod's network namespace; else "". Only the node itself can tell, where the processes are those that ADD saw.
+func (e *Entry) NetnsReused(path string) (why string) {
+	if e.Inode == 0 || path != e.Netns || link.NetnsInode(path) == e.Inode {
+		return ""
+	}
+	return "network namespace " + path + " is gone: the process that the path names is another one than at ADD"
 }
 
 // Path returns the full path of the device-info file, or "" for none.

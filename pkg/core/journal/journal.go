@@ -38,7 +38,9 @@ type Journal struct {
 	SRIOVLocks string
 	// NetnsGone reports whether a network namespace no longer exists; an error means unknown.
 	NetnsGone func(path string) (bool, error)
-	ClaimDir  func() string // directory of cni-dra-driver's records, or "" for none
+	// OnNode reports whether processes have the numbers here that they had for ADD.
+	OnNode   func() bool
+	ClaimDir func() string // directory of cni-dra-driver's records, or "" for none
 	// Show reads records that other users can change. It is for programs that only show them.
 	Show bool
 
@@ -66,7 +68,8 @@ func ClaimPath(stateDir, record string) string { return filepath.Join(stateDir, 
 func Open(stateDir, bootID string) *Journal {
 	in := func(name string) *store.Dir { return store.Private(filepath.Join(stateDir, name)) }
 	return &Journal{
-		NetnsGone: link.NetnsGone, ClaimDir: func() string { return state.NodeDir(stateDir) }, bootID: bootID, dir: filepath.Clean(stateDir),
+		NetnsGone: link.NetnsGone, OnNode: link.OnNode, ClaimDir: func() string { return state.NodeDir(stateDir) },
+		bootID: bootID, dir: filepath.Clean(stateDir),
 		entries: records{in(entriesDir)}, claims: records{in(claimsDir)}, leases: links{in("leases")},
 	}
 }

@@ -161,6 +161,32 @@ func TestStaleLeaseExcludesNoHolder(t *testing.T) {
 	}
 }
 
+// Only where the processes are those that ADD saw, another inode means that the number has been reused.
+func TestAttachmentIsGoneOnceItsPathNamesAnotherProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "net")
+	must(t, os.WriteFile(path, nil, 0o600))
+	stat, err := os.Stat(path)
+	must(t, err)
+	now := stat.Sys().(*syscall.Stat_t).Ino
+	for _, c := range []struct {
+		inode   uint64
+		sees    bool
+		unknown error
+		why     string
+	}{
+		{inode: now, sees: true}, {inode: 0, sees: true}, {inode: now + 1}, {inode: now + 1, sees: true, unknown: syscall.EIO},
+		{inode: now + 1, sees: true, why: "network namespace " + path + " is gone: the process that the path names is another one than at ADD"},
+	} {
+		j, _ := open(t)
+		j.NetnsGone, j.OnNode = func(string) (bool, error) { return false, c.unknown }, func() bool { return c.sees }
+		e := record(t, j, &journal.Entry{Key: key1, Netns: path, Inode: c.inode, Leases: has("pci-vf", journal.Exclusive)})
+		why, err := j.Stale(e)
+		difftest.Is(t, err, c.unknown)
+		difftest.Same(t, fmt.Sprintf("%+v", c), why, c.why)
+		difftest.Same(t, "its device is free", j.Free(&journal.Entry{Key: key2, Leases: e.Leases}) == nil, c.why != "")
+	}
+}
+
 func TestFileInPlaceOfLeaseIsAnError(t *testing.T) {
 	j, dir := open(t)
 	must(t, os.MkdirAll(filepath.Join(dir, "leases/file/f"), 0o700), os.WriteFile(filepath.Join(dir, "leases/file/f/x"), nil, 0o600))

@@ -51,6 +51,7 @@ func Open(h Options) *Node {
 	n := &Node{Options: h}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
 	n.journal.NetnsGone, n.journal.Show = h.NetnsGone, true
+	n.journal.OnNode = func() bool { return h.Root == "" && link.OnNode() }
 	n.journal.ClaimDir = func() string {
 		if h.Root != "" && !n.FileThere(h.ClaimDir) {
 			return ""

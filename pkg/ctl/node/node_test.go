@@ -102,3 +102,20 @@ func TestEachPFIsQueriedOnce(t *testing.T) {
 	}
 	difftest.Same(t, "queries of the PF", asked.modes.Load(), int64(1))
 }
+
+// The processes of this machine say nothing about an attachment of a captured one.
+func TestAttachmentInCaptureIsNotStaleBecauseOfAProcessHere(t *testing.T) {
+	e := &journal.Entry{Key: journal.Key{Network: "blue", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/proc/1/ns/net", Inode: 1, Complete: true}
+	for root, want := range map[string]bool{"": link.OnNode(), t.TempDir(): false} {
+		settings := config.Node{StateDir: t.TempDir()}
+		difftest.Must(t, journal.Open(root+settings.StateDir, "boot").Put(e, nil))
+		e.Unlock()
+		n := node.Open(node.Options{
+			Settings: settings, BootID: "boot", Root: root, Sys: sysfs.New(fstest.MapFS{}), Finder: &discovery.Finder{},
+			NetnsGone: func(string) (bool, error) { return false, nil },
+		})
+		list, err := n.Recorded()
+		difftest.Must(t, err)
+		difftest.Same(t, "stale below "+root, list[0].Left(), want)
+	}
+}

@@ -183,7 +183,7 @@ func NetnsGone(path string) (bool, error) {
 		return false, err
 	}
 	if NetnsNamesProcess(path) {
-		if !inFirst("/proc/self") {
+		if !OnNode() {
 			return false, fmt.Errorf("%s names a process, but the processes of the node are not visible here: run this on the node itself, or in a pod with hostPID", path)
 		}
 		return true, nil
@@ -209,6 +209,9 @@ func inFirst(process string) bool {
 	var stat unix.Stat_t
 	return unix.Stat(process+"/ns/pid", &stat) == nil && stat.Ino == 0xEFFFFFFC
 }
+
+// OnNode reports whether processes have the numbers here that they have on the node, as in no container without hostPID.
+func OnNode() bool { return inFirst("/proc/self") }
 
 // SeesProcesses reports whether /proc shows all processes of the node to this process, with their network namespaces.
 func SeesProcesses() bool { return inFirst("/proc/1") }
