@@ -95,6 +95,7 @@ func TestDevicesCDIAndValidAttachmentsAreRead(t *testing.T) {
 			output = append(output, "PCI bus ID: "+c.PCIBusID)
 		}
 		if len(c.Delegates) > 0 {
+			output = append(output, "delegate: "+string(c.DelegateConfig(0)))
 			devices, problem := config.DelegateDevices("delegates[0]", c.DelegateConfig(0), c.Runtime)
 			for _, d := range devices {
 				output = append(output, fmt.Sprintf("delegate: %s as %s: %s", d.Key, d.As, d.Value))
@@ -137,6 +138,8 @@ func TestProblemsAndUnknownKeysMatchGoldenFile(t *testing.T) {
 }
 
 func TestLongValueIsCutAtCharacterBoundary(t *testing.T) {
+	full := strings.Repeat("x", 118) // and two quotes
+	equal(t, "120 bytes", parse(t, `{"deviceInfoFile": "`+full+`"}`).Problems[0].Value, `"`+full+`"`)
 	for n := range 4 {
 		value := strings.Repeat("x", n) + strings.Repeat("é€", 100)
 		for _, text := range []string{`{"deviceInfoFile": "` + value + `"}`, `{"delegates": ["` + value + `"]}`} {
@@ -223,7 +226,7 @@ func TestNearestHasFewEdits(t *testing.T) {
 	words := []string{"deviceID", "deviceInfo", "deviceInfoFile", "strict", "delegates", "name", same + "xa", same + "xb", same + "a", same + "b"}
 	for key, want := range map[string]string{
 		"DEVICEID": "deviceID", "devicID": "deviceID", "evidceID": "deviceID", "deviceInf": "deviceInfo", "device_info": "deviceInfo", "deviceinfofil": "deviceInfoFile",
-		"delegate": "delegates", "strikt": "strict", "nmae": "name", "nam": "name", "nom": "", "": "", "k1": "", "strict" + strings.Repeat("q", 1<<20): "", same + "xb": same + "xa", same + "b": same + "b", "x" + same + strings.Repeat("y", 1<<20): same + "xa",
+		"delegate": "delegates", "strikt": "strict", "nmae": "name", "anme": "name", "anmx": "", "xname": "name", "xyname": "", "nam": "name", "nom": "", "": "", "k1": "", "strict" + strings.Repeat("q", 1<<20): "", same + "xb": same + "xa", same + "b": same + "b", "x" + same + strings.Repeat("y", 1<<20): same + "xa",
 	} {
 		equal(t, fmt.Sprintf("%.70s", key), config.Nearest(key, words), want)
 	}

@@ -116,9 +116,7 @@ func (s *scan) add(d DeviceKey) {
 }
 
 func (s *scan) value(as As, at place) {
-	if !s.more(0) {
-		return
-	}
+	s.more(0)
 	switch s.text[s.pos] {
 	case '{':
 		s.pos++
@@ -157,28 +155,28 @@ func (s *scan) object(at place) {
 
 const blanks = " \t\r\n,:" // between tokens
 
-// more skips what is between tokens, and end. It returns false for end and at the end of the text.
+// more skips what is between tokens, and end. It returns false for end.
 func (s *scan) more(end byte) bool {
-	for s.pos < len(s.text) && strings.IndexByte(blanks, s.text[s.pos]) >= 0 {
+	for strings.IndexByte(blanks, s.text[s.pos]) >= 0 {
 		s.pos++
 	}
-	if s.pos < len(s.text) && s.text[s.pos] == end {
-		s.pos++
-		return false
+	if s.text[s.pos] != end {
+		return true
 	}
-	return s.pos < len(s.text)
+	s.pos++
+	return false
 }
 
 // quoted skips a string and returns it with its quotes.
 func (s *scan) quoted() []byte {
 	from := s.pos
-	for s.pos++; s.pos < len(s.text) && s.text[s.pos] != '"'; s.pos++ {
+	for s.pos++; s.text[s.pos] != '"'; s.pos++ {
 		if s.text[s.pos] == '\\' {
 			s.pos++
 		}
 	}
 	s.pos++
-	return s.text[from:min(s.pos, len(s.text))]
+	return s.text[from:s.pos]
 }
 
 func unquoted(text []byte) (s string) {

@@ -97,11 +97,10 @@ func (n *Node) read(data []byte) error {
 	if given["socketDirs"] != nil {
 		n.SocketDirs = nil // a new value that is null leaves an element as it is
 	}
-	err := json.Unmarshal(data, n)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(data, n)); ok {
 		return fmt.Errorf("%s: %s must be %s", wrong.Field, clip(given[wrong.Field]), nodeType(wrong.Field))
 	}
-	return err
+	return nil
 }
 
 const nodeList = `a list of texts, ["..."]`
@@ -169,7 +168,7 @@ func checkDevice(device string) error {
 func (n *Node) Level() (slog.Level, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(n.LogLevel)); err != nil {
-		return 0, fmt.Errorf("logLevel: %q is not one of debug, info, warn, error", n.LogLevel)
+		return level, fmt.Errorf("logLevel: %q is not one of debug, info, warn, error", n.LogLevel)
 	}
 	return level, nil
 }

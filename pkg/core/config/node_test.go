@@ -2,15 +2,15 @@ package config_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
 
@@ -67,12 +67,12 @@ func TestInvalidNodeSettingsReturnErrorAndDefaults(t *testing.T) {
 }
 
 func TestUnreadableNodeSettingsReturnErrorAndDefaults(t *testing.T) {
-	dir := t.TempDir()
-	node, err := config.LoadNode(dir)
-	if err == nil || !strings.Contains(err.Error(), dir) || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a directory: %v", err)
+	for path, want := range map[string]error{t.TempDir(): store.ErrNotRegular, write(t, strings.Repeat(" ", config.MaxFile)+"{}"): store.ErrTooLarge} {
+		node, err := config.LoadNode(path)
+		difftest.Is(t, err, want)
+		difftest.Says(t, err, path)
+		equal(t, "settings", node, defaults)
 	}
-	equal(t, "settings", node, defaults)
 }
 
 // Settings are either accepted completely or replaced by the defaults. All paths are absolute, and settings

@@ -11,7 +11,7 @@ import (
 
 func TestDevicesAreFoundBetweenAllKindsOfJSON(t *testing.T) {
 	for text, want := range map[string][]string{
-		`{}`:                     nil,
+		`{}`: nil, `5`: nil, `"x"`: nil, `{"_1": 2}`: nil,
 		` { "deviceID" : "a" } `: {"d.deviceID a"},
 		"{\"x\":[1,-0.5e+3,[],{},[true,false,null],\"]}\"],\n\t\"pciBusID\":\"b\"}": {"d.pciBusID b"},
 		`{"x":"\\","y":"\"","z":"\\\"","hwaddr":"c"}`:                               {"d.hwaddr c"},
