@@ -39,15 +39,13 @@ func NodeDir(stateDir string) string {
 // Announce tells readers of the journal in stateDir, which exists, that the driver's state is in dir.
 func Announce(stateDir, dir string) error {
 	path := filepath.Join(stateDir, driverLink)
-	if last, _ := os.Readlink(path); last == dir {
-		return nil
-	}
 	next := path + ".new"
 	_ = os.Remove(next) // a killed driver may have left it
-	if err := os.Symlink(dir, next); err != nil {
-		return err
+	err := os.Symlink(dir, next)
+	if err == nil {
+		err = os.Rename(next, path)
 	}
-	return os.Rename(next, path)
+	return err
 }
 
 func Path(dir, uid string) string { return filepath.Join(dir, uid+suffix) }
@@ -326,11 +324,8 @@ func WriteOffer(dir string, o *Offer) error {
 	if o == nil {
 		return d.Remove(OfferFile)
 	}
-	data, err := json.Marshal(o)
-	if err == nil {
-		err = d.Write(OfferFile, append(data, '\n'))
-	}
-	return err
+	data, _ := json.Marshal(o) // strings always encode
+	return d.Write(OfferFile, append(data, '\n'))
 }
 
 // ReadOffer reads the offer, or returns nil if it does not exist. The error of invalid content is a

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -71,7 +70,7 @@ func TestFormatIsUnchanged(t *testing.T) {
 	if len(claims) != 1 || problems != nil {
 		t.Fatalf("got %v, %v", claims, problems)
 	}
-	if at := claims[0].Attachments[0]; !at.NodeDevice.Shared() || at.Ready.Since.IsZero() || claims[0].Undeleted[0].GivenUp.IsZero() {
+	if at := claims[0].Attachments[0]; !at.NodeDevice.Shared() || (&state.NodeDevice{Published: []byte("{}")}).Shared() || at.Ready.Since.IsZero() || claims[0].Undeleted[0].GivenUp.IsZero() {
 		t.Errorf("got %+v", at)
 	}
 	difftest.Must(t, s.Put(claims[0]))
@@ -125,19 +124,27 @@ func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 	contents := map[string]string{
 		"empty": "", "torn": text(full("torn"))[:100], "other": text(full("u1")), "zero": `{"uid":"zero"}`,
 		"phase":       strings.Replace(text(full("phase")), `"Added"`, `"Addled"`, 1),
-		"bare":        strings.Replace(text(full("bare")), `"sandbox":"s1",`, "", 1),
+		"unsandboxed": strings.Replace(text(full("unsandboxed")), `"sandbox":"s1",`, "", 1),
+		"nameless":    strings.Replace(text(full("nameless")), `"ifName":"net2"`, `"ifName":""`, 1),
+		"bare":        strings.Replace(text(full("bare")), `"list":{}`, `"list":null`, 1),
+		"owed":        strings.Replace(text(full("owed")), `"list":{"name":"net"}`, `"node":{"name":"d"},"list":null`, 1),
 		"undecodable": strings.Replace(text(full("undecodable")), `"claim"`, `"undecodable"`, 1),
 		"large":       strings.Repeat(" ", 5<<20),
 	}
 	for uid, content := range contents {
 		difftest.Write(t, filepath.Join(dir, uid+".json"), content, 0o600)
 	}
-	difftest.Must(t, s.Put(full("u1")))
+	good := full("u1")
+	good.Attachments = append(good.Attachments, state.Attachment{NodeDevice: &state.NodeDevice{}, Phase: state.Prepared})
+	difftest.Must(t, s.Put(good))
+	good.Attachments[2].List = json.RawMessage("null")
+	good.Attachments[2].NodeDevice.Published = json.RawMessage("null")
 	for range 2 {
 		claims, problems := all(t, s)
-		difftest.Equal(t, claims, []*state.Claim{full("u1")})
+		difftest.Equal(t, claims, []*state.Claim{good})
 		difftest.Same(t, fmt.Sprint(problems), len(problems), len(contents))
 		for _, p := range problems {
+			difftest.Same(t, "of "+p.UID, p.Aside, state.AsidePath(dir, p.UID))
 			difftest.Same(t, "of "+p.UID, difftest.Read(t, p.Aside), contents[p.UID])
 		}
 	}
@@ -145,6 +152,7 @@ func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 	if _, problems := all(t, s); len(problems) != len(contents)+1 {
 		t.Errorf("got %v", problems)
 	}
+	difftest.Same(t, "the first one", difftest.Read(t, state.AsidePath(dir, "empty")), "")
 }
 
 func TestFileOfNewerDriverIsKept(t *testing.T) {
@@ -171,15 +179,7 @@ func TestUnreadableFileIsAnErrorAndKept(t *testing.T) {
 	}
 	difftest.Must(t, s.Put(full("u1")))
 	difftest.Must(t, os.Chmod(filepath.Join(dir, "u1.json"), 0))
-	_, _, err := s.All(valid)
-	difftest.Is(t, err, os.ErrPermission)
-}
-
-func TestUIDIsNotAPath(t *testing.T) {
-	s, _ := open(t)
-	for _, uid := range []string{"../x", "a/b", ".hidden"} {
-		difftest.As[*store.NameError](t, s.Put(full(uid)))
-	}
+	difftest.Is(t, listed(s), os.ErrPermission)
 }
 
 func TestClearWorksWhileDriverRuns(t *testing.T) {
@@ -217,15 +217,76 @@ func TestClearRefusesAClaimWithoutUndeletedAttachments(t *testing.T) {
 	difftest.Equal(t, difftest.Read(t, torn), "{") // only the driver sets it aside
 }
 
-// The driver would release the devices of claims whose records it does not see.
-func TestOtherDirectoryIsNotAnEmptyList(t *testing.T) {
-	s, dir := open(t)
-	difftest.Must(t, s.Put(full("u1")), os.Rename(dir, dir+".former"))
-	if _, _, err := s.All(valid); err == nil {
-		t.Error("missing: no error")
+// What cannot be read or written is an error. The driver would release the devices of claims whose records it does not see.
+func TestFailureIsNotAbsence(t *testing.T) {
+	long := strings.Repeat("l", 246) // its record has the longest name that a file may have
+	for name, test := range map[string]struct {
+		want string
+		do   func(s *state.Store, dir string) error
+	}{
+		"a record that is no JSON": {"state of claim ns/claim: ", func(s *state.Store, _ string) error {
+			c := full("u1")
+			c.Attachments[0].List = json.RawMessage("{")
+			return s.Put(c)
+		}},
+		"a UID that is a path": {`"../x.json"`, func(s *state.Store, _ string) error { return s.Put(full("../x")) }},
+		"a UID that is hidden": {`".hidden.json"`, func(s *state.Store, _ string) error { return s.Put(full(".hidden")) }},
+		"a directory that is gone": {"was it removed", func(s *state.Store, dir string) error {
+			return errors.Join(os.Rename(dir, dir+".former"), listed(s))
+		}},
+		"a directory in its place": {"it is not the one that this process has locked", func(s *state.Store, dir string) error {
+			return errors.Join(os.Rename(dir, dir+".former"), os.Mkdir(dir, 0o700), listed(s))
+		}},
+		"a damaged record that cannot be set aside": {"and the file could not be renamed", func(s *state.Store, dir string) error {
+			return errors.Join(os.WriteFile(state.Path(dir, long), nil, 0o600), listed(s))
+		}},
+		"a path that is relative": {"must be an absolute path", func(*state.Store, string) error { _, err := state.Open("testdata"); return err }},
+		"a list of a file":        {"not a directory", func(_ *state.Store, dir string) error { _, err := state.UIDs(dir + "/lock"); return err }},
+		"records at a relative path": {"must be an absolute path", func(*state.Store, string) error {
+			_, err := new(state.Netns).Holds("testdata", "", "")
+			return err
+		}},
+		"records that are not seen": {state.ErrNotVisible.Error(), func(_ *state.Store, dir string) error {
+			_, err := new(state.Netns).Holds(dir+"/none/driver/state", "", "")
+			return err
+		}},
+		"an offer that is a directory": {"not a regular file", func(_ *state.Store, dir string) error {
+			difftest.Write(t, dir+"/offer/x", "", 0o600)
+			_, err := state.ReadOffer(dir)
+			return err
+		}},
+		"an offer into a file": {"not a directory", func(_ *state.Store, dir string) error { return state.WriteOffer(dir+"/lock", &state.Offer{}) }},
+		"a link in a file":     {"symlink", func(_ *state.Store, dir string) error { return state.Announce(dir+"/lock", "/a") }},
+		"a request that cannot be written": {"=s1=net1.cleared", func(s *state.Store, dir string) error {
+			c := full("u1")
+			c.Undeleted, c.Attachments = c.Attachments[:1], nil
+			c.Undeleted[0].Phase = state.Undeleted
+			difftest.Write(t, dir+"/u1=s1=net1.cleared/x", "", 0o600)
+			difftest.Must(t, s.Put(c))
+			_, err := state.Clear(dir, "u1")
+			return err
+		}},
+	} {
+		s, dir := open(t)
+		if err := test.do(s, dir); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
-	difftest.Must(t, os.Mkdir(dir, 0o700))
-	if _, _, err := s.All(valid); err == nil {
-		t.Error("replaced: no error")
+	if held, err := new(state.Netns).Holds("", "", ""); held || err != nil {
+		t.Errorf("no driver: got %v, %v", held, err)
 	}
+	dir := t.TempDir()
+	for _, want := range []map[string]bool{{}, {"u1": true, "u2": true}} {
+		uids, err := state.UIDs(dir + "/state")
+		difftest.Must(t, err)
+		difftest.Equal(t, uids, want)
+		for _, path := range []string{state.Path(dir+"/state", "u1"), state.AsidePath(dir+"/state", "u2"), dir + "/state/lock"} {
+			difftest.Write(t, path, "", 0o600)
+		}
+	}
+}
+
+func listed(s *state.Store) error {
+	_, _, err := s.All(valid)
+	return err
 }
