@@ -104,11 +104,10 @@ func TestSpecRejectsBadNamesAndPathsThatJSONAlters(t *testing.T) {
 }
 
 func TestIsDevinfoSpecChecksNameAndVariable(t *testing.T) {
-	ours := cdispec.Encode(spec(t, group))
-	file := cdispec.FileName(group.Kind, group.Name)
-	if !cdispec.IsDevinfoSpec(ours, file) {
-		t.Error("a spec of this package is not recognized")
+	for what, d := range attachments {
+		difftest.Same(t, what, cdispec.IsDevinfoSpec(cdispec.Encode(spec(t, d)), cdispec.FileName(d.Kind, d.Name)), true)
 	}
+	file := cdispec.FileName(group.Kind, group.Name)
 	for name, text := range map[string]string{
 		"nothing":        ``,
 		"null":           `null`,
@@ -122,7 +121,7 @@ func TestIsDevinfoSpecChecksNameAndVariable(t *testing.T) {
 			t.Errorf("%s: recognized as a spec of this package", name)
 		}
 	}
-	if cdispec.IsDevinfoSpec(ours, cdispec.FileName(group.Kind, "other")) {
+	if cdispec.IsDevinfoSpec(cdispec.Encode(spec(t, group)), cdispec.FileName(group.Kind, "other")) {
 		t.Error("recognized in a file of another name")
 	}
 }
@@ -156,6 +155,11 @@ func TestVariableDiffersForEveryInterface(t *testing.T) {
 		"net1": "DEVINFO_NET1", "net-1": "DEVINFO_NET_2D1", "net_1": "DEVINFO_NET_5F1", "NET1": "DEVINFO__4E_45_541", "a9z0": "DEVINFO_A9Z0", "eth0.100": "DEVINFO_ETH0_2E100", "é": "DEVINFO__C3_A9",
 	} {
 		difftest.Same(t, name, cdispec.Variable(name), want)
+	}
+	for number, want := range []string{"DEVINFO_NICS_REQUEST_VF=pci-x", "DEVINFO_NICS_REQUEST_VF_2=pci-x"} {
+		d := group
+		d.Request = &cdispec.Request{Claim: "nics", Name: "vf", Number: number, Device: "pci-x"}
+		difftest.Equal(t, spec(t, d).Devices[0].ContainerEdits.Env[0], want)
 	}
 }
 
@@ -290,11 +294,24 @@ func TestVariablesLeaveOutInvalidValues(t *testing.T) {
 	}{
 		{devinfo.PCI{}, []string{"TYPE"}},
 		{devinfo.PCI{Address: "0000:3b:00.3", RDMADevice: "a\x00b"}, []string{"PCI_ADDRESS", "TYPE"}},
-		{devinfo.PCI{Address: strings.Repeat("x", 5000), RDMADevice: "mlx5_2"}, []string{"RDMA_DEVICE", "TYPE"}},
+		{devinfo.PCI{Address: strings.Repeat("x", 4097), RDMADevice: "\x00"}, []string{"TYPE"}},
+		{devinfo.PCI{Address: strings.Repeat("x", 4096), RDMADevice: "mlx5_2"}, []string{"PCI_ADDRESS", "RDMA_DEVICE", "TYPE"}},
 	} {
 		got := slices.Sorted(maps.Keys(facts(cdispec.Device{Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &test.pci}}, t)))
 		difftest.Same(t, "names", got, test.want)
 	}
 	socket := &devinfo.Info{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Path: "/not/given"}}
 	difftest.Same(t, "socket", facts(cdispec.Device{Info: socket}, t), map[string]string{"TYPE": "vhost-user"})
+}
+
+func TestRDMADevicesAreListedOnce(t *testing.T) {
+	pci := func(rdma string) *devinfo.Info {
+		return &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{RDMADevice: rdma}}
+	}
+	memif := &devinfo.Info{Type: devinfo.TypeMemif, Memif: &devinfo.Memif{}}
+	for want, infos := range map[string][]*devinfo.Info{
+		"": {nil, memif, pci(""), pci("a\x00")}, "DEVINFO_RDMA_DEVICES=b:1,a:1": {memif, pci("b"), pci(""), pci("a,b"), nil, pci("a")},
+	} {
+		difftest.Equal(t, cdispec.RDMADevices(infos), want)
+	}
 }

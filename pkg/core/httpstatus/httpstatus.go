@@ -39,7 +39,6 @@ func Health(checks ...Check) http.Handler {
 				fmt.Fprintf(&text, "[+] %s\n", c.Name)
 			}
 		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(code)
 		_, _ = w.Write([]byte(text.String()))
 	})

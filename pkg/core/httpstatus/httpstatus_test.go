@@ -53,8 +53,15 @@ func TestServeServesUntilStopped(t *testing.T) {
 		difftest.Contains(t, text, "200 OK\n", want)
 	}
 	stop()
-	if _, err := httpstatustest.Get(address, "/healthz"); err == nil {
-		t.Error("it answers after stop")
+	listener, err := net.Listen("tcp", address)
+	difftest.Must(t, err, listener.Close())
+}
+
+func TestAddressNeedsAPort(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1:9810": true, "[::1]:0": true, ":65535": true, ":65536": false, ":9a": false, ":http": false, ":": false, "9810": false, "::1:9810": false,
+	} {
+		difftest.Same(t, address, httpstatus.Valid(address), want)
 	}
 }
 
@@ -89,10 +96,13 @@ func (g gathering) Gather() ([]*dto.MetricFamily, error) {
 	return nil, nil
 }
 
-func TestConcurrentScrapesAreLimited(t *testing.T) {
+func TestRequestsAreLimited(t *testing.T) {
 	slow := make(gathering)
 	address := httpstatustest.Free(t)
 	defer served(t, address, slow)()
+	answer, err := httpstatustest.Get(address, "/healthz?"+strings.Repeat("x", 24<<10))
+	difftest.Must(t, err)
+	difftest.Contains(t, answer, "431 Request Header Fields Too Large")
 	const many = 20
 	codes := make(chan string, many)
 	for range many {

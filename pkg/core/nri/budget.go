@@ -44,7 +44,6 @@ func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
 		cancel()
 		now := time.Now()
 		b.mu.Lock()
-		b.fill(now)
 		b.left = min(b.burst, b.left+grant-now.Sub(began))
 		b.mu.Unlock()
 		b.waited(now.Sub(began))

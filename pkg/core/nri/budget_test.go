@@ -22,6 +22,9 @@ func TestHandlersShareOneBudget(t *testing.T) {
 			case <-time.After(most):
 			}
 			end()
+			if ctx.Err() == nil {
+				t.Error("the context lasts longer than the wait")
+			}
 			return time.Since(began)
 		}
 		difftest.Same(t, "what is not used stays", use(100*time.Millisecond), 100*time.Millisecond)

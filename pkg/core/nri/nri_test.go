@@ -3,20 +3,25 @@ package nri_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
 
 	"devinfo-cni.io/pkg/core/nri"
+	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -43,6 +48,71 @@ func TestMissingRuntimeIsLoggedOnce(t *testing.T) {
 			t.Errorf("logged:\n%s", text)
 		}
 	})
+}
+
+// refusing is a handler that refuses its first configuration.
+type refusing struct {
+	handler
+	configured *atomic.Int32
+}
+
+func (r refusing) Configure(context.Context, string, string, string) (stub.EventMask, error) {
+	if r.configured.Add(1) == 1 {
+		return 0, errors.New("not now")
+	}
+	return 0, nil
+}
+
+// The pause before the next attempt grows until a connection has lasted.
+func TestPluginConnectsAgain(t *testing.T) {
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	difftest.Must(t, err)
+	defer log.Close()
+	ctx, end := context.WithCancel(t.Context())
+	connected, ended, conns := make(chan bool, 100), make(chan error, 1), make(chan net.Conn, 100)
+	nritest.Serve(t, filepath.Join(dir, "runtime.sock"), nil)
+	between, err := net.Listen("unix", filepath.Join(dir, "nri.sock")) // the test ends connections there
+	difftest.Must(t, err)
+	defer between.Close()
+	go func() {
+		for plugin, err := between.Accept(); err == nil; plugin, err = between.Accept() {
+			runtime, err := net.Dial("unix", filepath.Join(dir, "runtime.sock"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conns <- plugin
+			go io.Copy(runtime, plugin)
+			go io.Copy(plugin, runtime)
+		}
+	}()
+	go func() {
+		ended <- nri.Plugin{
+			Handler: refusing{configured: new(atomic.Int32)}, Name: "test", Index: "60", Socket: filepath.Join(dir, "nri.sock"),
+			Connected: func(on bool) { connected <- on }, Log: slog.New(slog.NewTextHandler(log, nil)),
+		}.Serve(ctx)
+	}()
+	difftest.Equal(t, <-connected, false) // its handler refuses
+	<-conns
+	difftest.Equal(t, <-connected, true)
+	difftest.Must(t, (<-conns).Close())
+	difftest.Equal(t, <-connected, false)
+	end()
+	difftest.Is(t, <-ended, context.Canceled)
+	text := difftest.Read(t, log.Name())
+	difftest.Contains(t, text, `level=ERROR msg="Plugin configuration failed: not now" from=nri`, `error="connection closed"`)
+	difftest.Same(t, text, regexp.MustCompile(`retryIn=(\w+)`).FindAllString(text, -1), []string{"retryIn=500ms", "retryIn=1s"})
+	difftest.Lacks(t, text, "context canceled")
+}
+
+func TestNamespaceIsOfTheFirstListThatHasIt(t *testing.T) {
+	pod, own := []*api.LinuxNamespace{{Type: "pid"}, {Type: "network", Path: "/pod"}}, []*api.LinuxNamespace{{Type: "network", Path: "/own"}, {Type: "user"}}
+	for kind, want := range map[string]*api.LinuxNamespace{"network": pod[1], "user": own[1], "cgroup": nil} {
+		if got := nri.Namespace(kind, pod, own); got != want {
+			t.Errorf("%s: %v", kind, got)
+		}
+	}
 }
 
 // If the plugin kept its connection after a timeout, a slow runtime would have the plugin twice. NRI rejects a

@@ -1,11 +1,20 @@
 package podresources_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"net"
+	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/core/podresources"
 	"devinfo-cni.io/test/difftest"
@@ -52,6 +61,81 @@ func TestDeviceIsFreeAfterTwoAnswersWithoutIt(t *testing.T) {
 			}
 			waits := !known || len(given) > len(s.answer.Given)+len(s.answer.Claimed)
 			difftest.Same(t, fmt.Sprint(name, n, " waits"), memory.Waits(), map[bool]time.Duration{true: 10 * time.Second}[waits])
+		}
+	}
+}
+
+// kubelet serves the PodResources API, and refuses each other call of List because of its rate.
+type kubelet struct {
+	podresourcesapi.UnimplementedPodResourcesListerServer
+	pods    atomic.Pointer[podresourcesapi.ListPodResourcesResponse]
+	devices []*podresourcesapi.ContainerDevices
+	calls   atomic.Int32
+}
+
+func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
+	if k.calls.Add(1)%2 == 1 {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	return k.pods.Load(), nil
+}
+
+func (k *kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
+	return &podresourcesapi.AllocatableResourcesResponse{Devices: k.devices}, nil
+}
+
+func TestKubeletSaysWhoHasWhichDevice(t *testing.T) {
+	const vf, other = "0000:01:10.0", "0000:01:10.2"
+	k := &kubelet{devices: []*podresourcesapi.ContainerDevices{{ResourceName: "intel.com/vf", DeviceIds: []string{other, vf}}}}
+	k.pods.Store(&podresourcesapi.ListPodResourcesResponse{})
+	socket := filepath.Join(t.TempDir(), "kubelet.sock")
+	listener, err := net.Listen("unix", socket)
+	difftest.Must(t, err)
+	server := grpc.NewServer()
+	podresourcesapi.RegisterPodResourcesListerServer(server, k)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+
+	memory := podresources.Memory{Socket: socket, Driver: "ours"}
+	_, err = memory.Ask(t.Context())
+	difftest.Says(t, err, "the kubelet lists no pods; this counts only after a second such answer, at least 10 s later")
+	claim := func(driver, device string, cdi ...string) *podresourcesapi.DynamicResource {
+		from := &podresourcesapi.ClaimResource{DriverName: driver, DeviceName: device}
+		for _, name := range cdi {
+			from.CdiDevices = append(from.CdiDevices, &podresourcesapi.CDIDevice{Name: name})
+		}
+		return &podresourcesapi.DynamicResource{ClaimResources: []*podresourcesapi.ClaimResource{from}}
+	}
+	k.pods.Store(&podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{Namespace: "shop", Name: "idle"}, {
+		Namespace: "shop", Name: "web", Containers: []*podresourcesapi.ContainerResources{{Devices: k.devices[:1], DynamicResources: []*podresourcesapi.DynamicResource{
+			claim("a", "pci-10000-e1-00-7", "x/nic=0000:05:1f.1-x", "x/nic=0000:05:1f.1"), claim("b", "0000-3b-00-1f", "0000:06:00.1"), claim("ours", "0000-07-00-0"),
+		}}},
+	}}})
+	got, err := podresources.Ask(t.Context(), socket)
+	difftest.Must(t, err)
+	difftest.Equal(t, got, podresources.Answer{
+		Pods: 2, Given: []podresources.Given{{Pod: "shop/web", Resource: "intel.com/vf", Device: other}, {Pod: "shop/web", Resource: "intel.com/vf", Device: vf}},
+		Claimed: []podresources.Claimed{{Pod: "shop/web", Driver: "a", PCI: []string{"10000:e1:00.7", "0000:05:1f.1"}}, {Pod: "shop/web", Driver: "b"}, {Pod: "shop/web", Driver: "ours", PCI: []string{"0000:07:00.0"}}},
+	})
+	const byPlugin, byDriver = "pod shop/web has it from device plugin intel.com/vf", "pod shop/web has it from DRA driver a"
+	want := map[string]string{vf: byPlugin, other: byPlugin, "10000:e1:00.7": byDriver, "0000:05:1f.1": byDriver}
+	given, err := memory.Ask(t.Context())
+	difftest.Must(t, err)
+	difftest.Equal(t, given, want)
+	for _, test := range [][3]string{{"intel.com/vf", vf, "true"}, {"intel.com/vf", "0000:01:10.4", "false"}, {"intel.com/pf", vf, "false"}} {
+		is, err := podresources.Advertised(t.Context(), socket, test[0], test[1])
+		difftest.Must(t, err)
+		difftest.Same(t, fmt.Sprint(test), fmt.Sprint(is), test[2])
+	}
+
+	server.Stop()
+	for _, socket := range []string{socket, "%zz\x00"} { // the second is no target of gRPC
+		memory.Socket = socket
+		given, err = memory.Ask(t.Context())
+		difftest.Says(t, err, "check that the kubelet runs, and that the flag has the path of its socket: ")
+		difftest.Equal(t, given, want)
+		if is, err := podresources.Advertised(t.Context(), socket, "intel.com/vf", vf); is || err == nil {
+			t.Errorf("%q: offered %v, %v", socket, is, err)
 		}
 	}
 }
