@@ -1,6 +1,8 @@
 package listing
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -51,6 +54,8 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
+		lo, err := netlink.LinkByName("lo")
+		difftest.Must(t, err, netlink.LinkSetUp(lo)) // gives it 127.0.0.1
 		links, err := Interfaces("")
 		difftest.Must(t, err)
 		uplinks, advertised, others, err := Uses(links)
@@ -69,16 +74,86 @@ func TestUsesListsInterfacesWithRoutesAndAddresses(t *testing.T) {
 
 func TestRouteHasInterfacesOfItsObjectUnlessItNamesThem(t *testing.T) {
 	const first, second, group = 4, 5, 9
-	objects := []netlink.Nexthop{{ID: first, OIF: 2}, {ID: second, OIF: 3}, {ID: group}}
+	objects := []netlink.Nexthop{{ID: first, OIF: 1}, {ID: second, OIF: 3}, {ID: group}}
 	for _, test := range []struct {
 		route netlink.Route
 		want  []int
 	}{
-		{netlink.Route{}, nil}, {netlink.Route{NHID: second}, []int{3}}, {netlink.Route{NHID: group}, []int{2, 3}},
-		{netlink.Route{NHID: second, LinkIndex: 3}, []int{3}}, {netlink.Route{NHID: group, MultiPath: []*netlink.NexthopInfo{{LinkIndex: 2}}}, []int{2}},
+		{netlink.Route{}, nil}, {netlink.Route{NHID: second}, []int{3}}, {netlink.Route{NHID: group}, []int{1, 3}},
+		{netlink.Route{NHID: second, LinkIndex: 1}, []int{1}}, {netlink.Route{NHID: group, MultiPath: []*netlink.NexthopInfo{{LinkIndex: 2}}}, []int{2}},
 	} {
 		difftest.Same(t, test.route.String(), interfacesOf(test.route, objects), test.want)
 	}
+}
+
+// A default route may have no destination.
+func TestRouteWithoutPrefixIsADefaultRoute(t *testing.T) {
+	for want, routes := range map[bool][]netlink.Route{
+		true:  {{}, {Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}},
+		false: {{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(1, 32)}}, {Dst: &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(1, 128)}}},
+	} {
+		for _, r := range routes {
+			difftest.Same(t, r.String(), isDefault(r), want)
+		}
+	}
+}
+
+// A socket cannot be opened, or an answer is cut off. What the list would lack looks like a device without a user.
+func TestFailedReadIsAnError(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		var limit unix.Rlimit
+		difftest.Must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit), unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}, nil))
+		errs := map[string]error{}
+		_, errs["interfaces"] = Interfaces("")
+		_, errs["ports"] = Ports()
+		_, errs["eswitches"] = Eswitches()
+		_, errs["vDPA devices"] = VDPAs()
+		_, _, _, errs["uses"] = Uses(nil)
+		_, errs["routes"] = routes()
+		difftest.Must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil))
+		for what, err := range errs {
+			difftest.Same(t, what+": "+fmt.Sprint(err), errors.Is(err, unix.EMFILE), true)
+		}
+		_, err := interfaces(rtnetlink.Conn{}, [][]byte{linkAnswer("eth0", "", 0), {1}})
+		difftest.Is(t, err, unix.EBADMSG)
+	})
+}
+
+func linkAnswer(name, bus string, flags uint32, address ...byte) []byte {
+	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	header.Index, header.Flags = 7, flags
+	answer := header.Serialize()
+	for kind, value := range map[int][]byte{
+		unix.IFLA_IFNAME: nl.ZeroTerminated(name), unix.IFLA_PARENT_DEV_NAME: nl.ZeroTerminated("dev0"), unix.IFLA_PARENT_DEV_BUS_NAME: nl.ZeroTerminated(bus), unix.IFLA_ADDRESS: address,
+	} {
+		answer = append(answer, nl.NewRtAttr(kind, value).Serialize()...)
+	}
+	return answer
+}
+
+// The parent of a virtio interface is no PCI function.
+func TestInterfaceIsListedAsByIproute2(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		difftest.Must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})) // whose bus_info is N/A
+		for _, test := range []struct {
+			bus     string
+			flags   uint32
+			address []byte
+			want    Interface
+		}{
+			{"virtio", unix.IFF_UP | unix.IFF_RUNNING, []byte{2, 0, 0, 0, 0, 1}, Interface{BusInfo: "N/A", Flags: []string{"UP"}, Address: "02:00:00:00:00:01"}},
+			{"pci", unix.IFF_UP, []byte{192, 0, 2, 1}, Interface{Flags: []string{"NO-CARRIER", "UP"}, Address: "192.0.2.1"}},
+			{"pci", unix.IFF_RUNNING, net.ParseIP("2001:db8::1"), Interface{Address: "2001:db8::1"}},
+		} {
+			test.want.Index, test.want.Name, test.want.Bus, test.want.Parent = 7, "br0", test.bus, "dev0"
+			c, err := rtnetlink.Dial()
+			difftest.Must(t, err)
+			got, err := interfaces(c, [][]byte{linkAnswer("br0", test.bus, test.flags, test.address...)})
+			c.Close()
+			difftest.Must(t, err)
+			difftest.Equal(t, got, []Interface{test.want})
+		}
+	})
 }
 
 func up(t *testing.T, name, address string) (index int) {
