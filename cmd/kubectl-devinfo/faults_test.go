@@ -170,7 +170,7 @@ func TestAnswerOfNodeIsJudged(t *testing.T) {
 
 // A name at ADD does not count if the node has another interface of this name. Only the node knows.
 func TestHolderOfRenamedRepresentor(t *testing.T) {
-	server := newAPIServer(t, dpdk(), agent("devinfo-agent", "devinfo", "a"))
+	server := newAPIServer(t, append(waiting(), dpdk(), agent("devinfo-agent", "devinfo", "a"))...)
 	const pf = `{"device": "eth7", "shared": true, "deviceInfo": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.0"}}}`
 	for name, test := range map[string]struct {
 		now, inspect string // the representor, and the answer for eth7
@@ -181,7 +181,8 @@ func TestHolderOfRenamedRepresentor(t *testing.T) {
 	} {
 		tool, stdout, _ := server.tool(t)
 		tool.exec = func(_ context.Context, _ *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
-			answer := fmt.Sprintf(`{"attachments": [{"namespace": "default", "pod": "dpdk-0", "interface": "net1", "device": "0000:03:00.5", "representor": %q}]}`, test.now)
+			answer := fmt.Sprintf(`{"attachments": [{"namespace": "default", "pod": "dpdk-0", "interface": "net1", "device": "0000:03:00.5", "representor": %q},
+				{"namespace": "default", "pod": "bare", "interface": "net1", "device": "0000:03:00.6", "representor": "tap6", "deviceInfo": {"pci": {"representor-device": "eth7"}, "type": "pci"}}]}`, test.now)
 			if command[1] == "inspect" {
 				if answer = test.inspect; answer == "" {
 					_, _ = io.WriteString(streams.Stderr, "devinfoctl: eth7: no device of that name\n")
@@ -191,7 +192,7 @@ func TestHolderOfRenamedRepresentor(t *testing.T) {
 			_, err := io.WriteString(streams.Stdout, answer)
 			return err
 		}
-		if code := tool.run(t.Context(), "holder", "eth7", "--node", "n1"); (code == 0) != test.held || strings.Contains(stdout.String(), "dpdk-0") != test.held {
+		if code := tool.run(t.Context(), "holder", "eth7", "--node", "n1"); (code == 0) != test.held || strings.Contains(stdout.String(), "dpdk-0") != test.held || strings.Contains(stdout.String(), "bare") != (name == "nobody has the name") {
 			t.Errorf("%s: exit code %d: %s", name, code, stdout)
 		}
 	}

@@ -4,7 +4,6 @@
 package cluster
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -82,22 +81,24 @@ type Record struct {
 func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Record{}
-	former := func(r Record) int { return slices.Index([]string{"Deleting", "Undeleted", "Stale"}, r.State) + 1 }
-	slices.SortStableFunc(records, func(a, b Record) int { // the pod's present sandbox last
-		return cmp.Or(min(former(b), 1)-min(former(a), 1), a.Since.Compare(b.Since))
-	})
+	former := func(r Record) bool { return slices.Contains([]string{"Deleting", "Undeleted", "Stale"}, r.State) }
+	slices.SortStableFunc(records, func(a, b Record) int { return a.Since.Compare(b.Since) })
 	for _, r := range records {
-		by[key{r.Namespace, r.Pod, r.Interface}] = r
+		of := key{r.Namespace, r.Pod, r.Interface}
+		if is, there := by[of]; !there || former(is) || !former(r) { // that of the pod's present sandbox
+			by[of] = r
+		}
 	}
 	for n := range list {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
-		if there && a.Node == node && r.Representor != "" && a.Device.Device == r.Device.Device {
+		if !there || a.Node != node {
+			continue
+		}
+		if r.Representor != "" && a.Device.Device == r.Device.Device {
 			a.recorded, a.Representor = a.Representor, r.Representor // programs may have renamed it since ADD
 		}
 		switch {
-		case !there || a.Node != node:
-			continue
 		case a.Deviceless():
 			a.Device, a.DeviceInfo, a.Problem = r.Device, r.DeviceInfo, r.Why
 			if info, err := devinfo.Parse(r.DeviceInfo); err == nil {

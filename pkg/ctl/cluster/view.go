@@ -227,6 +227,5 @@ func requested(pod *corev1.Pod) (names []string) {
 			}
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }
