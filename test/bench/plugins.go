@@ -162,50 +162,34 @@ func (j job) try() (string, error) {
 	return string(out), nil
 }
 
-// start starts a job without reading its output, so that only the job itself is measured.
-func (j job) start() (*os.Process, error) {
+// start starts a job without its output, so that only the job itself is measured.
+func (j job) start() (*exec.Cmd, error) {
 	stdin, err := os.Open(j.stdin)
 	if err != nil {
 		return nil, err
 	}
 	defer stdin.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	return os.StartProcess(j.program, []string{j.program}, &os.ProcAttr{Env: j.env, Files: []*os.File{stdin, null, null}})
-}
-
-// wait waits for a process, and returns its processor time in milliseconds.
-func wait(p *os.Process) (float64, error) {
-	state, err := p.Wait()
-	if err != nil {
-		return 0, err
-	}
-	if !state.Success() {
-		return 0, fmt.Errorf("process %d: %v", p.Pid, state)
-	}
-	return float64(state.UserTime()+state.SystemTime()) / 1e6, nil
+	cmd := exec.Command(j.program)
+	cmd.Stdin, cmd.Env = stdin, j.env
+	return cmd, cmd.Start()
 }
 
 // milliseconds runs jobs at the same time. It returns the time until the last one ends, and the processor time of
 // all.
 func milliseconds(jobs ...job) (wall, processor float64, err error) {
 	var errs []error
-	var started []*os.Process
+	var started []*exec.Cmd
 	begin := time.Now()
 	for _, j := range jobs {
-		p, err := j.start()
+		cmd, err := j.start()
 		errs = append(errs, err)
 		if err == nil {
-			started = append(started, p)
+			started = append(started, cmd)
 		}
 	}
-	for _, p := range started {
-		ms, err := wait(p)
-		processor += ms
-		errs = append(errs, err)
+	for _, cmd := range started {
+		errs = append(errs, cmd.Wait())
+		processor += float64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()) / 1e6
 	}
 	return float64(time.Since(begin)) / 1e6, processor, errors.Join(errs...)
 }

@@ -61,6 +61,12 @@ func (s *space) deletePodsWithin(ctx context.Context, limit time.Duration, grace
 	if err := cluster.client.CoreV1().Pods(s.name).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 		s.Error(err)
 	}
+	s.gone(ctx, limit)
+}
+
+// gone waits until no pod exists.
+func (s *space) gone(ctx context.Context, limit time.Duration) {
+	s.Helper()
 	s.until(ctx, limit, func(pods []corev1.Pod) error {
 		if len(pods) > 0 {
 			return fmt.Errorf("%d pods are not gone", len(pods))

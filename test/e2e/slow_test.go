@@ -107,12 +107,7 @@ func slowEnd(t *testing.T, a *agent) {
 	s.delete("fast")
 	a.kill(t)
 	release(t, "DEL")
-	s.until(s.ctx, 3*time.Minute, func(pods []corev1.Pod) error {
-		if len(pods) > 0 {
-			return fmt.Errorf("%d pods are not gone", len(pods))
-		}
-		return nil
-	})
+	s.gone(s.ctx, 3*time.Minute)
 	clean(t)
 }
 

@@ -90,7 +90,7 @@ func TestDeclaredFillsInPlaceholdersOrRejects(t *testing.T) {
 func TestPlaceholdersFillAtMostOneMegabyte(t *testing.T) {
 	name, many := strings.Repeat("n", 1<<18), strings.Repeat("{network}", 4)
 	for key, text := range map[string]string{
-		"deviceInfo": `"deviceInfo": ` + socket("/"+many), "deviceInfo ": `"deviceInfo": {"x": ["` + strings.Repeat(`{network}", "`, 9) + `"]}`,
+		"deviceInfo": `"deviceInfo": ` + socket("/"+many), "deviceInfo ": `"deviceInfo": {"x": ["` + strings.Repeat(`{network}", "`, 8) + `{network}"]}`,
 		"cdi.name": `"cdi": {"socketDir": "` + many + `", "name": "a` + many + `"}`, "cdi.socketDir": `"cdi": {"socketDir": "a` + many + `"}`,
 	} {
 		cfg := parse(t, `{"name": "`+name+`", `+text+`}`)
