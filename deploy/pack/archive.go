@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -27,10 +28,11 @@ type file struct {
 func (r *release) tar(to io.Writer, files []file) error {
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	w := tar.NewWriter(to)
-	made := map[string]bool{".": true}
+	made := map[string]bool{}
 	for _, f := range files {
-		for _, dir := range parents(f.name) {
-			if made[dir] {
+		for n, c := range f.name {
+			dir := f.name[:n]
+			if c != '/' || made[dir] {
 				continue
 			}
 			made[dir] = true
@@ -49,14 +51,6 @@ func (r *release) tar(to io.Writer, files []file) error {
 	return w.Close()
 }
 
-// parents returns the directories above a name, from top to bottom.
-func parents(name string) (dirs []string) {
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		dirs = append([]string{dir}, dirs...)
-	}
-	return dirs
-}
-
 func executables(dir string, programs []program) (files []file) {
 	for _, p := range programs {
 		files = append(files, file{name: path.Join(dir, p.name), content: p.content, mode: 0o755})
@@ -66,16 +60,13 @@ func executables(dir string, programs []program) (files []file) {
 
 // filesOf reads the files below a directory.
 func filesOf(dir string) (files []file, err error) {
-	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+	tree := os.DirFS(dir)
+	err = fs.WalkDir(tree, ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel(dir, name)
-		files = append(files, file{name: filepath.ToSlash(relative), content: content, mode: 0o644})
+		content, err := fs.ReadFile(tree, name)
+		files = append(files, file{name: name, content: content, mode: 0o644})
 		return err
 	})
 	return files, err
@@ -137,9 +128,5 @@ func (r *release) writeFile(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	if err := write(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return errors.Join(write(f), f.Close())
 }
