@@ -103,7 +103,7 @@ func ParsePlugin(text string) (p Plugin, err error) {
 		return p, fmt.Errorf("%q does not begin with %q and a version", first, pluginKey)
 	}
 	for line := range strings.Lines(rest) {
-		if n, err := fmt.Sscanf(line, journalKey+"%d\n", &p.JournalFormat); n == 1 && err == nil && p.JournalFormat > 0 {
+		if _, err := fmt.Sscanf(line, journalKey+"%d\n", &p.JournalFormat); err == nil && p.JournalFormat > 0 {
 			p.Info = info
 			return p, nil
 		}

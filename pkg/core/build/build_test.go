@@ -89,7 +89,7 @@ func TestPluginVersionIsParsed(t *testing.T) {
 func TestInvalidPluginVersionIsError(t *testing.T) {
 	for _, text := range []string{
 		"", "\n", "devinfo", "devinfo \njournal format 2\n", "devinfo a b\njournal format 2\n", "bridge v1.9.1\njournal format 2\n", "v1.9.1\njournal format 2\n",
-		"CNI plugin devinfo: device information for network attachments", "devinfo v1\n", "devinfo v1\njournal format x\n", "devinfo v1\njournal format 0\n",
+		"CNI plugin devinfo: device information for network attachments", "devinfo v1\n", "devinfo v1\njournal format x\n", "devinfo v1\njournal format 0\n", "devinfo v1\njournal format 2 x\n",
 		"devinfo v\xff\njournal format 2\n", // labels of metrics must be UTF-8
 	} {
 		if got, err := build.ParsePlugin(text); err == nil || got != (build.Plugin{}) {
