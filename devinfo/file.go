@@ -44,8 +44,6 @@ func ReadFile(path string) (*Info, error) {
 	return info, nil
 }
 
-var errTooLarge = errors.New("device-info has more than 1 MiB")
-
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
 	if err != nil {
@@ -59,11 +57,7 @@ func readFile(path string) ([]byte, error) {
 	if !stat.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file (mode %s)", path, stat.Mode())
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if len(data) > maxSize {
-		return nil, fmt.Errorf("%s: %w", path, errTooLarge)
-	}
-	return data, err
+	return io.ReadAll(io.LimitReader(f, maxSize+1)) // Parse refuses what is longer
 }
 
 // WriteFile validates device information and writes it to the file at path (section 4), with mode 0644 whatever the umask.
@@ -97,7 +91,7 @@ func WriteFile(path string, info *Info) error {
 	}
 	for tries := 1; ; tries++ {
 		err := replace(path, data)
-		if tries == maxTries || !errors.As(err, new(*os.LinkError)) || !errors.Is(err, fs.ErrNotExist) {
+		if tries == maxTries || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -127,10 +121,11 @@ func replace(path string, data []byte) error {
 
 // makeDir creates a directory and its missing parents, whatever the umask.
 func makeDir(path string) error {
-	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
+	if stat, err := os.Stat(path); err == nil {
+		if stat.IsDir() {
+			return nil
+		}
 		return fmt.Errorf("%s: not a directory", path)
-	} else if err == nil {
-		return nil
 	}
 	if parent := filepath.Dir(path); parent != path {
 		if err := makeDir(parent); err != nil {

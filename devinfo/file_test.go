@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -77,13 +78,24 @@ func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
 	if write, remove := devinfo.WriteFile(filepath.Join(dir, "dir"), vf()), devinfo.RemoveFile(filepath.Join(dir, "dir")); write == nil || remove == nil {
 		t.Errorf("a directory: %v, %v", write, remove)
 	}
-	if err := devinfo.WriteFile(filepath.Join(path, "net2"), vf()); err == nil || err.Error() != path+": not a directory" || errors.Is(err, fs.ErrExist) {
+	if err := devinfo.WriteFile(filepath.Join(path, "a/net2"), vf()); err == nil || err.Error() != path+": not a directory" || errors.Is(err, fs.ErrExist) {
 		t.Errorf("in a file: %v", err)
+	}
+	long := filepath.Join(dir, strings.Repeat("x", 256))
+	if err := devinfo.WriteFile(filepath.Join(long, "net1"), vf()); err == nil || !strings.HasPrefix(err.Error(), "mkdir "+long) {
+		t.Errorf("in a directory that cannot be made: %v", err)
+	}
+	if err := devinfo.RemoveFile(long); !errors.Is(err, syscall.ENAMETOOLONG) {
+		t.Errorf("removed: %v", err)
+	}
+	must(t, os.Symlink("none", filepath.Join(dir, "link")))
+	if err := devinfo.WriteFile(filepath.Join(dir, "link/net1"), vf()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("below a link to nothing: %v", err)
 	}
 	if now, err := os.ReadFile(path); err != nil || string(now) != string(before) {
 		t.Errorf("the file has now %s, %v", now, err)
 	}
-	if names := listed(t, dir); !slices.Equal(names, []string{"dir", "net1"}) {
+	if names := listed(t, dir); !slices.Equal(names, []string{"dir", "link", "net1"}) {
 		t.Errorf("left: %q", names)
 	}
 }
@@ -148,6 +160,25 @@ func TestConcurrentWritersLeaveOneWholeFile(t *testing.T) {
 		if names := listed(t, filepath.Dir(path)); !slices.Equal(names, []string{"net1"}) {
 			t.Errorf("left: %q", names)
 		}
+	}
+}
+
+// The devinfo plugin's garbage collection takes a writer for dead and removes its temporary file.
+func TestWriterWhoseTemporaryFileIsRemovedWritesItAgain(t *testing.T) {
+	dir := t.TempDir()
+	var removed atomic.Int32
+	go func() {
+		for t.Context().Err() == nil {
+			temporary, _ := filepath.Glob(dir + "/.*.devinfo")
+			for _, name := range temporary {
+				if os.Remove(name) == nil {
+					removed.Add(1)
+				}
+			}
+		}
+	}()
+	for removed.Load() < 3 {
+		must(t, devinfo.WriteFile(filepath.Join(dir, "net1"), vf()))
 	}
 }
 

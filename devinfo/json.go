@@ -19,7 +19,7 @@ const maxSize = 1 << 20
 // fails with a [*VersionError] if the major version (section 3.1.2) is not 1.
 func Parse(data []byte) (*Info, error) {
 	if len(data) > maxSize {
-		return nil, errTooLarge
+		return nil, errors.New("device-info has more than 1 MiB")
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(data, &object); err != nil {

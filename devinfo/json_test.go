@@ -54,6 +54,8 @@ func TestParseFailsUnlessTextIsOneJSONObject(t *testing.T) {
 	}
 }
 
+func TestParseReadsHundredLevels(t *testing.T) { parse(t, deep(100)) }
+
 // deep returns device information with the given number of levels.
 func deep(levels int) string {
 	return `{"x":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
@@ -204,7 +206,7 @@ func TestEncodeDropsInvalidExtra(t *testing.T) {
 func TestNilInfoIsEmpty(t *testing.T) {
 	var i *devinfo.Info
 	wantEncoding(t, i, "{}\n")
-	if i.Clone() != nil {
+	if i.Clone() != nil || devinfo.Merge(i, i, i) != nil {
 		t.Error("clone of nil is not nil")
 	}
 	if v := i.Validate(); len(v) != 2 || i.ValidateDeclared() != nil {

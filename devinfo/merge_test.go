@@ -200,6 +200,9 @@ func TestVersionIsAtLeastThatOfNewestKey(t *testing.T) {
 		{`{"type":"pci","version":"1.10.0"}`, representor, "1.10.0"},
 		{`{"type":"pci","version":"1.1.1"}`, representor, "1.1.1"},
 		{`{"type":"pci","version":"1.0"}`, ``, "1.1.0"},
+		{`{"type":"pci","version":"a.0.0"}`, ``, "1.1.0"},
+		{`{"type":"pci","version":"1.a.0"}`, ``, "1.1.0"},
+		{`{"type":"pci","version":"1.01.0"}`, ``, "1.1.0"},
 		{`{"type":"pci","version":5}`, ``, "1.1.0"},
 		{`{"type":"pci"}`, `{"version":"1.0.0"}`, "1.1.0"},
 	} {

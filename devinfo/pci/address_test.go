@@ -29,7 +29,7 @@ func TestParseRejectsInvalidAddress(t *testing.T) {
 	for _, in := range []string{
 		"", "eth0", "01:00.2", "0000:02:01:6", "0000:01:20.0", "0000:01:00.8", "0000:01:00.f",
 		"0000:01:00.", " 0000:01:00.2", "0000:01:00.2\n", "000:01:00.2", "123456789:01:00.0",
-		"0000-01-00.2", "+000:01:00.2", "0000:0g:00.2", "0000:01:0_.2", "vdpa:0000:65:00.3",
+		"0000-01-00.2", "0000-01:00.2", "0000:01-00.2", "+000:01:00.2", "0000:0g:00.2", "0000:01:0_.2", "vdpa:0000:65:00.3",
 	} {
 		if a, err := pci.Parse(in); err == nil {
 			t.Errorf("Parse(%q) = %s, want an error", in, a)
@@ -42,6 +42,9 @@ func TestErrorForShortFormSuggestsLongForm(t *testing.T) {
 	want := `"3b:00.1" is not a PCI address of the form dddd:BB:DD.f; did you mean "0000:3b:00.1"?`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := pci.Parse("eth0:1"); strings.Contains(err.Error(), "did you mean") {
+		t.Errorf("got %v", err)
 	}
 }
 
