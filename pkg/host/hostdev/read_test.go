@@ -122,6 +122,66 @@ func TestInterfaceOfVirtioWithoutPCIIsThatOfANIC(t *testing.T) {
 		t.Fatalf("%d devices, %v", len(devices), err)
 	}
 	difftest.Equal(t, describe(t, host.Sys, devices[0]), "nic virtio/virtio0 interface=eth0 ports=eth0\n")
+	type place = hostdev.Place
+	for _, c := range []struct {
+		host, virtio, busInfo string
+		want                  place
+		byEthtool             bool
+	}{
+		{"vdpa-sim", "virtio4", "", place{"vdpa", "vdpa1"}, false},
+		{"vdpa-vf-virtio", "virtio4", "vpvdpa0", place{"vdpa", "vpvdpa0"}, true},
+		{"vdpa-vf-virtio", "virtio3", "N/A", place{"pci", "0000:02:00.0"}, false},
+		{"vdpa-vf-virtio", "virtio9", "", place{}, false},
+	} {
+		capturetest.EachFailure(capturetest.Load(t, c.host).Sys(), func(files fs.FS, failed *string) {
+			got, byEthtool, err := hostdev.OverVirtio(sysfs.New(files), c.virtio, c.busInfo)
+			if (err != nil) != (*failed != "") || err == nil && (got != c.want || byEthtool != c.byEthtool) {
+				t.Errorf("%s: %s fails: %v, %v, %v", c.virtio, *failed, got, byEthtool, err)
+			}
+		})
+	}
+}
+
+// refusing is an [hostdev.Interfaces] that cannot read.
+type refusing struct{}
+
+func (refusing) Interface(string, string) (link.Interface, error) {
+	return link.Interface{}, syscall.EIO
+}
+
+// Each answer of devlink waits for the lock of the device, and in legacy mode no port is a representor.
+func TestEswitchIsAskedOnlyOnce(t *testing.T) {
+	modes, ports := map[string]int{}, map[string]int{}
+	counted := func(h *hostdev.Host) {
+		e := h.Eswitches.(*linkhost.Kernel).Eswitch
+		h.Eswitches = link.Eswitch{
+			Sys:   e.Sys,
+			Mode:  func(pf string) (string, error) { modes[pf]++; return e.Mode(pf) },
+			Ports: func(pf string) ([]link.PortRecord, error) { ports[pf]++; return e.Ports(pf) },
+		}
+	}
+	total := 0
+	each(t, counted, func(t *testing.T, host hostdev.Host, links *linkhost.Kernel, devices []*hostdev.Device, _ []string) {
+		for _, d := range devices {
+			if modes[d.PCI] > 1 || ports[d.PCI] > 1 || ports[d.PCI] > 0 && d.Eswitch != "switchdev" {
+				t.Errorf("%s, %s: read %d times, and its ports %d times", d.PCI, d.Eswitch, modes[d.PCI], ports[d.PCI])
+			}
+			total += ports[d.PCI]
+			if d.Kind == hostdev.VDPA && d.Driver == "virtio" && d.Ports != nil {
+				if got, err := hostdev.Ports(host.Sys, refusing{}, d.At); err == nil {
+					t.Errorf("%s: its interfaces cannot be read, but are %v", d.VDPA, got)
+				}
+			}
+		}
+		clear(modes)
+		clear(ports)
+		if all, _, err := hostdev.Read(hostdev.Host{Sys: host.Sys, Links: links.Links}); err != nil || len(all) != len(devices) {
+			t.Errorf("without eswitches: %d devices of %d, %v", len(all), len(devices), err)
+		}
+	})
+	if total == 0 {
+		t.Error("no host is in switchdev mode")
+	}
 }
 
 // mlx4_core makes one interface for each port of a function.
@@ -151,6 +211,25 @@ func TestPortsAreCountedUntilThereAreTwo(t *testing.T) {
 		difftest.Must(t, err)
 		difftest.Same(t, fmt.Sprint(c.ports, c.own, c.rdma), got, c.want)
 	}
+	for _, fails := range []struct {
+		driver string
+		ports  int
+	}{{"mlx4_core", 1}, {"mlx4_core", 2}, {"igb", 1}, {"ice", 1}} {
+		file, err := capturefile.Parse(capturetest.Ports(fails.driver, fails.ports))
+		difftest.Must(t, err)
+		fn, _, err := sysfs.New(file.Sys()).PCI(pci.Address{Bus: 0x3b})
+		difftest.Must(t, err)
+		capturetest.EachFailure(file.Sys(), func(files fs.FS, failed *string) {
+			if got, err := hostdev.CountPorts(sysfs.New(files), fn, nil); *failed != "" && err == nil && got != hostdev.PortsUnknown {
+				t.Errorf("%s: %s fails, and nothing says so: %d", fails.driver, *failed, got)
+			}
+		})
+	}
+	for port, want := range map[*link.Interface]map[string]bool{{}: {"ice": true, "igb": false}, {PortName: "p0"}: {"ice": false}} {
+		for driver, may := range want {
+			difftest.Same(t, driver+port.PortName, hostdev.MayBeOfSF(sysfs.Function{Driver: driver}, port), may)
+		}
+	}
 	if (&hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.SF}}).LacksInterface() {
 		t.Error("the interface of an SF without a number, as of ice, is below the function")
 	}
@@ -162,6 +241,12 @@ func TestInterfacesAreSortedByPort(t *testing.T) {
 	ports, err := hostdev.Ports(sysfs.New(file.Sys()), nil, hostdev.Place{Bus: "pci", Name: "0000:3b:00.0"})
 	difftest.Must(t, err)
 	difftest.Equal(t, names(ports), []string{"p9", "p2"})
+	links, err := linkhost.New(file)
+	difftest.Must(t, err)
+	devices, _, err := hostdev.Read(hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links})
+	if err != nil || len(devices) != 1 || devices[0].IfName != "p9" {
+		t.Errorf("%+v, %v", devices, err)
+	}
 }
 
 func TestPortsAndReadFindSameInterfaces(t *testing.T) {
