@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/tools/txtar"
@@ -43,6 +44,7 @@ func describe(t *testing.T, file *capturefile.Host) string {
 	h, err := linkhost.New(file)
 	difftest.Must(t, err)
 	var lines []string
+	macs := map[string][]string{}
 	for part, netns := range map[string]string{"netlink/ip-link.json": "", "netlink/pod-ip-link.json": "/run/netns/pod"} {
 		var names []struct{ Ifname string }
 		if data := file.File(part); data != nil {
@@ -56,8 +58,20 @@ func describe(t *testing.T, file *capturefile.Host) string {
 				t.Errorf("%s: %+v; want parent %s", i.Name, i, parent)
 			}
 			lines = append(lines, fmt.Sprintf("interface %s in %q", text(&i), netns))
+			if netns == "" && i.MAC != nil {
+				macs[string(i.MAC)] = append(macs[string(i.MAC)], i.Name)
+			}
 		}
 	}
+	for mac, want := range macs {
+		got, err := h.WithMAC([]byte(mac))
+		difftest.Must(t, err)
+		difftest.Equal(t, got, want)
+	}
+	_, modeErr := h.Mode("0000:ff:00.0")
+	_, portErr := h.Ports("0000:ff:00.0")
+	difftest.Is(t, modeErr, syscall.ENODEV)
+	difftest.Is(t, portErr, syscall.ENODEV)
 	vdpas, _ := fs.Glob(file.Sys(), "bus/vdpa/devices/*")
 	for _, at := range vdpas {
 		mac, ok, err := h.VDPAMAC(path.Base(at))
