@@ -58,6 +58,12 @@ func TestInterfacesOfNamespace(t *testing.T) {
 				}
 			}
 		}
+		linktest.EachOpenFailure(t, map[string]func() error{
+			"Interface":  func() error { _, err := kernel().Interface(pod, "eth0"); return err },
+			"WithMAC":    func() error { _, err := kernel().WithMAC(veth.MAC); return err },
+			"Ports":      func() error { _, err := link.Handle{Bus: "pci", Device: pf}.Ports(); return err },
+			"SeesMounts": func() error { _, err := link.SeesMounts(pod); return err },
+		})
 	})
 }
 

@@ -161,6 +161,10 @@ func TestNamespaceOfThreadIsFound(t *testing.T) {
 		if !slices.Contains(paths, path) {
 			t.Errorf("%s is not in %q", path, paths)
 		}
+		linktest.EachOpenFailure(t, map[string]func() error{
+			"Namespaces": func() error { _, err := process.Namespaces("/proc"); return err },
+			"Opened":     func() error { _, err := process.Opened("/proc", full); return err },
+		})
 		difftest.Must(t, unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""))
 		if paths, err := process.Namespaces("/proc"); err == nil {
 			t.Errorf("without proc it finds %v", paths)

@@ -10,9 +10,11 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -113,6 +115,20 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 		if _, ok, err := k.VF("none", 0); ok || !errors.Is(err, link.ErrNoInterface) {
 			t.Errorf("there is no such interface: %v, %v", ok, err)
 		}
+		nic = named(t, "nic")
+		linktest.EachOpenFailure(t, map[string]func() error{
+			"Settings":   func() error { _, err := k.Settings(nic); return err },
+			"Set":        func() error { return k.Set(nic, "noarp", settings.Dump{}) },
+			"Set xdp":    func() error { return k.Set(nic, "xdpgeneric", settings.Dump{}) },
+			"Set rings":  func() error { return k.Set(nic, "rings", settings.Dump{}) },
+			"SetAltName": func() error { return k.SetAltName(nic, "", true) },
+			"Change":     func() error { return k.Change(nic, settings.Change{MTU: 1400, Name: "nic"}) },
+			"Conditions": func() error { _, err := settings.Conditions("/proc"); return err },
+			"VFs":        func() error { _, err := settings.VFs(); return err },
+			"VF":         func() error { _, _, err := k.VF("nic", 0); return err },
+			"SetVF":      func() error { return k.SetVF("nic", 0, settings.VFTrust, settings.VF{}) },
+			"Live":       func() error { _, err := hostdev.Live(sysfs.New(os.DirFS("/sys"))); return err },
+		})
 	})
 }
 

@@ -1,6 +1,7 @@
 package stack_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/pkg/host/stack/stacktest"
@@ -237,8 +239,12 @@ func TestFreeInterfaceHasNoOtherReceiver(t *testing.T) {
 				t.Errorf("left %s", l.Attrs().Name)
 			}
 		}
-		if _, err := stack.Receives(index + 1000); err == nil {
-			t.Error("there is no such interface")
+		if _, err := stack.Receives(index + 1000); !errors.Is(err, link.ErrNoInterface) {
+			t.Errorf("there is no such interface: %v", err)
 		}
+		linktest.EachOpenFailure(t, map[string]func() error{
+			"Find":     func() error { _, _, err := stack.Find("/proc"); return err },
+			"Receives": func() error { _, err := stack.Receives(index); return err },
+		})
 	})
 }

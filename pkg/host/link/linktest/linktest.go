@@ -182,6 +182,32 @@ func NeedsMachine(t *testing.T, setups ...string) {
 	}
 }
 
+// EachOpenFailure calls functions again and again, each time with one more file or socket that the process may open, until
+// they return the error or nil as without a limit. Until then they must return the error of the open that failed, and
+// leave nothing open. Use it inside Run.
+func EachOpenFailure(t testing.TB, functions map[string]func() error) {
+	t.Helper()
+	free := func() int { // the lowest number of a file
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		difftest.Must(t, err, unix.Close(fd))
+		return fd
+	}
+	var limit unix.Rlimit
+	difftest.Must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	for what, f := range functions {
+		want, before := fmt.Sprint(f()), free()
+		for n, got := 0, ""; got != want; n++ {
+			difftest.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(before + n), Max: limit.Max}))
+			got = fmt.Sprint(f())
+			difftest.Must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+			if failed := strings.Contains(got, unix.EMFILE.Error()); failed == (got == want) || n == 0 && !failed || free() != before {
+				t.Errorf("%s: with %d files: %s, and the next file is %d, before %d", what, n, got, free(), before)
+				break
+			}
+		}
+	}
+}
+
 // NewNetns creates a network namespace for the duration of the test, and returns its path. It contains only lo,
 // which is down. Use it inside Run.
 func NewNetns(t testing.TB) string {
