@@ -87,14 +87,9 @@ func (e Eswitch) switchID(pf string, most int) (interfaces int, id string, err e
 	if rtnetlink.Absent(err) {
 		return 0, "", nil
 	}
-	if err != nil {
-		return 0, "", err
-	}
 	entries = entries[:min(most, len(entries))]
-	for _, entry := range entries {
-		if id, err = e.attribute(net + "/" + entry.Name() + "/phys_switch_id"); err != nil || id != "" {
-			break
-		}
+	for n := 0; n < len(entries) && id == "" && err == nil; n++ {
+		id, err = e.attribute(net + "/" + entries[n].Name() + "/phys_switch_id")
 	}
 	return len(entries), id, err
 }

@@ -38,7 +38,7 @@ func eswitch(sys fs.FS, mode string, err error) link.Eswitch {
 func TestSwitchdevPrefersModeToSwitchID(t *testing.T) {
 	net := "bus/pci/devices/" + pf + "/net/"
 	withID := fstest.MapFS{net + "eth0/phys_switch_id": file("b8cef603\n")}
-	without := fstest.MapFS{net + "eth0/phys_switch_id": file("\n"), net + "eth1/mtu": file("1500\n")}
+	without := fstest.MapFS{net + "eth0/phys_switch_id": file("\n")}
 	for name, test := range map[string]struct {
 		eswitch link.Eswitch
 		want    bool

@@ -105,7 +105,7 @@ func (k *Kernel) Interface(netns, name string) (_ Interface, err error) {
 	if len(name) >= unix.IFNAMSIZ {
 		attribute = unix.IFLA_ALT_IFNAME
 	}
-	if name == "" || len(name) >= maxAltName {
+	if len(name) >= maxAltName {
 		return Interface{}, ErrNoInterface // invalid name
 	}
 	c, err := dial(netns)

@@ -37,6 +37,7 @@ func TestInterfacesOfNamespace(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		pod := linktest.NewNetns(t)
 		linktest.AddVeth(t, "veth0", "eth0", pod)
+		linktest.AddMacvlan(t, "veth0", "net0", pod)
 		must(t, linktest.InNetns(pod, func() error {
 			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})
 		}))
@@ -51,7 +52,7 @@ func TestInterfacesOfNamespace(t *testing.T) {
 		// BusInfo comes from ethtool, which must read in the pod's network namespace.
 		equal(t, read(t, pod, "br0"), link.Interface{Name: "br0", Kind: "bridge", BusInfo: "N/A"})
 		for _, netns := range []string{"", pod} {
-			for _, name := range []string{"net1", "", "sixteen-is-too-long", "a/b"} {
+			for _, name := range []string{"net1", "", "sixteen-too-long", "a/b", strings.Repeat("x", 127), strings.Repeat("x", 128)} {
 				_, err := kernel().Interface(netns, name)
 				if !errors.Is(err, link.ErrNoInterface) || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), netns) {
 					t.Errorf("%q in %q: %v", name, netns, err)
@@ -59,10 +60,12 @@ func TestInterfacesOfNamespace(t *testing.T) {
 			}
 		}
 		linktest.EachOpenFailure(t, map[string]func() error{
-			"Interface":  func() error { _, err := kernel().Interface(pod, "eth0"); return err },
-			"WithMAC":    func() error { _, err := kernel().WithMAC(veth.MAC); return err },
-			"Ports":      func() error { _, err := link.Handle{Bus: "pci", Device: pf}.Ports(); return err },
-			"SeesMounts": func() error { _, err := link.SeesMounts(pod); return err },
+			"Interface":   func() error { _, err := kernel().Interface(pod, "net0"); return err },
+			"WithMAC":     func() error { _, err := kernel().WithMAC(veth.MAC); return err },
+			"VDPAMAC":     func() error { _, _, err := kernel().VDPAMAC("vdpa0"); return err },
+			"EswitchMode": func() error { _, err := link.Handle{Bus: "pci", Device: pf}.EswitchMode(); return err },
+			"Ports":       func() error { _, err := link.Handle{Bus: "pci", Device: pf}.Ports(); return err },
+			"SeesMounts":  func() error { _, err := link.SeesMounts(pod); return err },
 		})
 	})
 }
@@ -94,8 +97,8 @@ func TestInterfaceIsFoundAfterRename(t *testing.T) {
 		linktest.AddVeth(t, "veth0", "eth0", pod)
 		nic, err := netlink.LinkByName("veth0")
 		must(t, err)
-		must(t, errors.Join(netlink.LinkSetDown(nic), netlink.LinkSetName(nic, "renamed"), netlink.LinkAddAltName(nic, "second")))
-		for _, name := range []string{"renamed", "second"} {
+		must(t, errors.Join(netlink.LinkSetDown(nic), netlink.LinkSetName(nic, "renamed"), netlink.LinkAddAltName(nic, "second"), netlink.LinkAddAltName(nic, "a-second-long-name")))
+		for _, name := range []string{"renamed", "second", "a-second-long-name"} {
 			equal(t, read(t, "", name), link.Interface{Name: "renamed", Kind: "veth"})
 		}
 		_, err = kernel().Interface("", "veth0")

@@ -3,9 +3,8 @@ package link
 import (
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/rtnetlink"
 )
@@ -50,14 +49,18 @@ func describe(c rtnetlink.Conn, l rtnetlink.Link, depth int) (Interface, error) 
 // returned no parent, lower requests it again on a socket of that namespace, which ethtool and further netnsids need.
 func lower(c rtnetlink.Conn, upper rtnetlink.Link, depth int) (*Interface, error) {
 	l, err := c.Get(upper.LowerNSID, upper.Lower)
-	if (err != nil || l.Parent == "") && isOurs(c, upper.LowerNSID) {
-		ours, dialed := rtnetlink.Dial()
-		if dialed != nil {
-			return nil, dialed
+	if err != nil || l.Parent == "" {
+		ours, unknown := isOurs(c, upper.LowerNSID)
+		if unknown != nil {
+			return nil, unknown
 		}
-		defer ours.Close()
-		c = ours
-		l, err = c.Get(rtnetlink.Local, upper.Lower)
+		if ours {
+			if c, err = rtnetlink.Dial(); err != nil {
+				return nil, err
+			}
+			defer c.Close()
+			l, err = c.Get(rtnetlink.Local, upper.Lower)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -67,15 +70,15 @@ func lower(c rtnetlink.Conn, upper rtnetlink.Link, depth int) (*Interface, error
 }
 
 // isOurs reports whether a netnsid of the socket's namespace means the current network namespace.
-func isOurs(c rtnetlink.Conn, nsid int) bool {
+func isOurs(c rtnetlink.Conn, nsid int) (bool, error) {
 	if nsid < 0 {
-		return false
+		return false, nil
 	}
-	fd, err := unix.Open(ourNetns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	here, err := os.Open(ourNetns)
 	if err != nil {
-		return false
+		return false, err
 	}
-	defer unix.Close(fd)
-	id, ok := c.NSID(fd)
-	return ok && id == nsid
+	defer here.Close()
+	id, ok, err := c.NSID(int(here.Fd()))
+	return ok && id == nsid, err
 }

@@ -100,12 +100,12 @@ func namesProcess(path string) bool {
 
 // IsOwnNetns reports whether path is the current network namespace. It reports false if path does not exist.
 func IsOwnNetns(path string) (bool, error) {
-	var ours, its unix.Stat_t
-	if err := unix.Stat(ourNetns, &ours); err != nil {
-		return false, &fs.PathError{Op: "stat", Path: ourNetns, Err: err}
+	ours, err := os.Stat(ourNetns)
+	if err != nil {
+		return false, err
 	}
-	err := unix.Stat(path, &its)
-	return err == nil && its.Dev == ours.Dev && its.Ino == ours.Ino, nil
+	its, err := os.Stat(path)
+	return err == nil && os.SameFile(ours, its), nil
 }
 
 // Within calls f in the network namespace at path, or in the current one if path is "", and returns the error of f. The

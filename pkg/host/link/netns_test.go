@@ -21,6 +21,9 @@ import (
 
 func TestCheckNetnsRecognizesNetns(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
+		if _, err := link.NetnsGone("/run/netns/none"); err == nil || !strings.Contains(err.Error(), "/run/netns, where ADD found") {
+			t.Errorf("without its directory: %v", err)
+		}
 		dir := t.TempDir()
 		at := func(name string) string { return filepath.Join(dir, name) }
 		must(t, os.WriteFile(at("unmounted"), nil, 0o444))
@@ -53,6 +56,12 @@ func TestCheckNetnsRecognizesNetns(t *testing.T) {
 			if there, err := link.HasNetns(path); there != want.there || (err != nil) != broken {
 				t.Errorf("%s is there: %v, %v", path, there, err)
 			}
+			if gone, err := link.NetnsGone(path); (want.there || broken) && (gone || (err != nil) != broken) {
+				t.Errorf("%s is gone for good: %v, %v", path, gone, err)
+			}
+			if inode := link.NetnsInode(path); want.there && inode == 0 || errors.Is(want.err, fs.ErrNotExist) && inode != 0 {
+				t.Errorf("%s has inode %d", path, inode)
+			}
 		}
 	})
 }
@@ -68,7 +77,7 @@ func TestNetnsNamesProcessRecognizesProcPaths(t *testing.T) {
 		"/proc/4711/ns/net": true, "/proc/4711/task/4712/ns/net": true, "/proc/self/ns/net": true, "/proc/thread-self/ns/net": true,
 		"//proc/./4711/ns/../ns/net": true, "/host/proc/4711/ns/net": true, "/proc/4711/root/run/netns/x": true, "/proc/4711/fd/5": true,
 		dir + "/docker": true, dir + "/twice": true, dir + "/up": true,
-		"/var/run/netns/4711": false, "/run/proc/x/ns/net": false, "/proc/4711": false, "/proc": false, "": false,
+		"/var/run/netns/4711": false, "/run/proc/x/ns/net": false, "/proc/4711": false, "/proc/a/ns/net": false, "/proc": false, "": false,
 		dir + "/cni-1": false, dir + "/loop": false, dir + "/none": false,
 	} {
 		difftest.Same(t, path, link.NetnsNamesProcess(path), want)
@@ -88,9 +97,15 @@ func TestSeesMountsDependsOnPropagation(t *testing.T) {
 					t.Errorf("%s, propagation %#x: %v, %v", path, test.propagation, got, err)
 				}
 			}
+			if gone, err := link.NetnsGone("/run/file"); gone != test.want || (err == nil) != test.want {
+				t.Errorf("a plain file, propagation %#x: %v, %v", test.propagation, gone, err)
+			}
 		}
 		_, err := link.SeesMounts("/run/none")
 		difftest.Is(t, err, fs.ErrNotExist)
+		if gone, err := link.NetnsGone("/run/none"); !gone || err != nil {
+			t.Errorf("nothing is there: %v, %v", gone, err)
+		}
 		must(t, errors.Join( // a slave mount, as in a container with HostToContainer propagation
 			unix.Mount("", "/run", "", unix.MS_SHARED, ""), os.Mkdir("/run/slave", 0o755),
 			unix.Mount("/run", "/run/slave", "", unix.MS_BIND, ""), unix.Mount("", "/run/slave", "", unix.MS_SLAVE, ""),
@@ -132,6 +147,9 @@ func TestNetnsIsNotGoneWithoutProc(t *testing.T) {
 		if is, err := link.NetnsGone("/proc/4194999/ns/net"); is || err == nil {
 			t.Errorf("got %v, %v", is, err)
 		}
+		if is, err := link.IsOwnNetns("/proc"); is || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got %v, %v", is, err)
+		}
 	})
 }
 
@@ -146,6 +164,9 @@ func TestLowerIsFoundInAnyNamespace(t *testing.T) {
 				linktest.AddMacvlan(t, nic, name, pod)
 				return nil
 			}))
+			if of == third { // its bus_info is not that of the lower interface
+				must(t, linktest.InNetns(pod, func() error { return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: nic}}) }))
+			}
 			want := link.Interface{Name: name, Kind: "macvlan", Lower: &link.Interface{Name: nic, Kind: "veth"}}
 			equal(t, read(t, pod, name), want)
 			if of == pod { // the pod's namespace can also be the current one

@@ -2,12 +2,15 @@ package link
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -43,7 +46,8 @@ func portAnswer() []byte {
 func TestPortsOfOtherDevicesAreDropped(t *testing.T) {
 	other := message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
-		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")))
+		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")),
+		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FLAVOUR, nl.Uint16Attr(uint16(len(flavours))))) // of a newer kernel
 	ports, err := Handle{"pci", "10000:e1:00.0"}.ParsePorts([][]byte{other, portAnswer(), other})
 	difftest.Must(t, err)
 	difftest.Equal(t, ports, []PortRecord{{
@@ -84,4 +88,24 @@ func TestIPoIBChildIsRecognizedByKindAndLink(t *testing.T) {
 	} {
 		difftest.Same(t, test.kind, IPoIBChild(test.kind, test.linked), test.child)
 	}
+	const parent = "0000:01:00.0"
+	for want, list := range map[bool][]Interface{
+		true:  {{Parent: parent, Child: true}, {Parent: parent, PortName: "pf0vf1"}, {Kind: "tun"}},
+		false: {{Parent: parent}, {Parent: parent, Kind: "ipoib"}, {Name: "before Linux 5.14"}},
+	} {
+		for _, i := range list {
+			difftest.Same(t, fmt.Sprintf("%+v", i), i.Borrows(), want)
+		}
+	}
+}
+
+// It may have been removed after the upper interface was read.
+func TestMissingLowerIsNone(t *testing.T) {
+	c, err := rtnetlink.Dial()
+	difftest.Must(t, err)
+	defer c.Close()
+	upper := rtnetlink.Link{NSID: rtnetlink.Local, LowerNSID: rtnetlink.Local, Name: "net1", Kind: "macvlan", Lower: math.MaxInt32}
+	got, err := describe(c, upper, maxDepth)
+	difftest.Must(t, err)
+	difftest.Equal(t, got, Interface{Name: "net1", Kind: "macvlan"})
 }

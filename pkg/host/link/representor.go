@@ -33,9 +33,6 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name, sour
 	f := function{address, flavour, uint64(number)}
 	var found, unclear []candidate
 	ports, broken := e.Ports(address.String())
-	if broken != nil { // then ports may be incomplete
-		ports = nil
-	}
 	if found = f.among(ports); len(found) == 0 {
 		found, unclear, err = e.inSysfs(f, ports)
 	}
@@ -112,9 +109,6 @@ func (e Eswitch) inSysfs(f function, ports []PortRecord) (found, unclear []candi
 		return nil, nil, err
 	}
 	all, err := fs.ReadDir(e.Sys, "class/net")
-	if rtnetlink.Absent(err) {
-		return nil, nil, nil
-	}
 	for _, entry := range all {
 		file := "class/net/" + entry.Name() + "/phys_port_name"
 		port, unread := e.attribute(file)
@@ -156,11 +150,9 @@ func (e Eswitch) onSwitch(name, id string, address pci.Address, pf uint64) (bool
 // whose number is the PCI function, as in mlx5, ice and bnxt_en. A single candidate is not checked, because mlx5 of
 // Linux 5.6 also encodes the device number, and a VM may show a different function.
 func (f function) choose(found []candidate) (name, source string, err error) {
-	if len(found) > 1 {
-		same := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return c.pf != uint64(f.pf.Function) })
-		if len(same) > 0 {
-			found = same
-		}
+	same := slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return c.pf != uint64(f.pf.Function) })
+	if len(same) > 0 {
+		found = same
 	}
 	if len(found) > 1 {
 		return "", "", fmt.Errorf("%w: %s and %s", ErrSeveralRepresentors, found[0].name, found[1].name)

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/test/difftest"
 )
 
 // on returns an eswitch with devlink ports. sys comes from netdevs.
@@ -97,9 +98,10 @@ func TestRepresentorFromDevlinkPort(t *testing.T) {
 		port("dev0 pf0vf0"), port("dev1 pf0vf1"), port("sub1 pf0sf1"), port("big pf0sf4000000000"),
 		link.PortRecord{Netdev: "up", Flavour: "physical"},
 		link.PortRecord{Netdev: "nothing", Flavour: "pcivf"},
+		link.PortRecord{Netdev: "odd", Flavour: "pcivf", VFNumber: new(uint16(30)), SFNumber: new(uint32(31))},
 		link.PortRecord{Netdev: "old", Flavour: "pcivf", VFNumber: new(uint16(9))}, // Linux 5.6
 	)
-	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old")
+	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: dev1", "SF 1: sub1", "VF 2:", "SF 0:", "SF 4000000000: big", "VF 65536:", "VF 9: old", "SF 31:")
 	if got, _, err := e.Representor(pf, link.VF, -1); got != "" || err == nil {
 		t.Errorf("VF -1: %q, %v", got, err)
 	}
@@ -162,6 +164,8 @@ func TestPFWithNumberOfFunctionIsPreferred(t *testing.T) {
 	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf4 aa "+pf, "sys1 pf1vf4 aa "+pf, "one pf3vf5 aa "+pf, "a pf2vf6 aa "+pf, "b pf3vf6 aa "+pf),
 		port("dev0 pf0vf0"), port("dev1 pf1vf0"), port("only pf1vf1"), port("a pf1vf2"), port("b pf2vf2"), port("a pf0vf3"), port("b pf0vf3"))
 	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 1: only", "VF 2: several", "VF 3: several", "VF 4: sys0", "VF 5: one", "VF 6: several")
+	_, _, err := e.Representor(pf, link.VF, 2)
+	difftest.Says(t, err, "a and b")
 	e = on(netdevs(), port("dev0 pf0vf0"), port("dev1 pf1vf0"))
 	wantRepresentors(t, e, "0000:01:00.1", "VF 0: dev1")
 }
@@ -179,7 +183,7 @@ func TestPortNameIdentifiesRepresentor(t *testing.T) {
 		represents bool
 		vf, sf     string // representor of VF 7, of SF 7
 	}{
-		" p7 p7s7 l1p7 l1p7s0 n7 sby vf7 eth":                {},
+		" p7 p7s7 l1p7 l1p7s0 n7 sby vf7 eth 4294967296":     {},
 		"pf0vf7 pf3vf7 pf65535vf7 p0pf0vf7 p1pf0vf7 pf0vf07": {true, "rep", ""}, // a single candidate, so its PF number does not matter
 		"pf0sf7 p0pf0sf7": {true, "", "rep"},
 		"7 pf7 c1pf0 pf0s7 pf0vf70 pf0sf70 pf0vf7s0 pf0vfr7 p0if1pf0 p0if1pf0vf7":          {true, "", ""},

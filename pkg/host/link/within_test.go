@@ -46,6 +46,19 @@ func TestWithinReturnsErrorOfFunctionUnchanged(t *testing.T) {
 			}
 			difftest.Equal(t, current(t), here)
 		}
+		for range 100 { // f may wait, and other goroutines run meanwhile
+			difftest.Must(t, Elsewhere(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() error {
+				in := current(t)
+				for range 5 {
+					other := make(chan string)
+					go func() { netns, _ := os.Readlink(ourNetns); other <- netns }()
+					if netns, now := <-other, current(t); netns != here || now != in || in == here {
+						t.Errorf("f is in %s, then in %s, and another goroutine in %s", in, now, netns)
+					}
+				}
+				return nil
+			}))
+		}
 	})
 }
 

@@ -137,20 +137,20 @@ func (c Conn) NewLink(attrs ...*nl.RtAttr) error {
 }
 
 // NSID returns the netnsid of an open network namespace in the socket's namespace. ok is false if it has none.
-func (c Conn) NSID(netns int) (id int, ok bool) {
+func (c Conn) NSID(netns int) (id int, ok bool, err error) {
 	req := c.request(unix.RTM_GETNSID, nl.NewRtGenMsg(), nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(netns))))
 	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNSID)
-	if err != nil || len(answers) != 1 {
-		return 0, false
-	}
-	attrs, _ := Attributes(answers[0], nl.NewRtGenMsg().Len())
-	for _, a := range attrs {
-		if a.Kind == unix.NETNSA_NSID {
-			id, err := a.Int()
-			return id, err == nil && id >= 0
+	for _, answer := range answers {
+		var attrs []Attribute
+		attrs, err = Attributes(answer, nl.NewRtGenMsg().Len())
+		for _, a := range attrs {
+			if a.Kind == unix.NETNSA_NSID {
+				id, err = a.Int()
+				return id, err == nil && id >= 0, err
+			}
 		}
 	}
-	return 0, false
+	return 0, false, err
 }
 
 // BusInfo returns ethtool's bus_info, which is needed before Linux 5.14, or "" on an error. The ioctl works on any

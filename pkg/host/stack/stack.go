@@ -88,7 +88,9 @@ func look(below int, path string, uppers map[int][]Upper, away map[string]string
 	}
 	nsid, related := rtnetlink.Local, true
 	if !own {
-		nsid, related = c.NSID(below) // the list has given numbers to the namespaces of lower interfaces
+		if nsid, related, err = c.NSID(below); err != nil { // the list has given numbers to the namespaces of lower interfaces
+			return err
+		}
 	}
 	for _, a := range answers {
 		l, err := rtnetlink.ParseLink(a, rtnetlink.Local)
