@@ -127,7 +127,7 @@ func TestScrubbedCaptureKeepsTheOffer(t *testing.T) {
 		t.Fatal(o.stderr)
 	}
 	o := ctl("--capture", public, "topology")
-	if o.exit != 0 || strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 3 || strings.Count(o.stdout, "held by ") != 5 || !strings.Contains(o.stdout, "has it from device plugin") {
+	if o.exit != 0 || strings.Contains(o.stdout, "shop") || strings.Count(o.stdout, ", claim ") != 4 || strings.Count(o.stdout, "held by ") != 6 || !strings.Contains(o.stdout, "has it from device plugin") {
 		t.Errorf("%+v", o)
 	}
 }

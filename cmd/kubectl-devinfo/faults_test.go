@@ -110,31 +110,6 @@ func TestFailedRequestIsNotAnEmptyAnswer(t *testing.T) {
 	}
 }
 
-// A node that cannot look for an interface has not said that nobody has it.
-func TestFailedLookIsNotNobody(t *testing.T) {
-	server := newAPIServer(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, agent("devinfo-agent", "devinfo", "a"))
-	for said, want := range map[string]struct {
-		code int
-		text string
-	}{
-		"devinfoctl: eth9: no device of that name\n":       {1, "No pod has eth9"},
-		"devinfoctl: /sys/class/net: input/output error\n": {3, "input/output error"},
-	} {
-		tool, _, errOut := server.tool(t)
-		tool.exec = func(_ context.Context, _ *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
-			if command[1] == "list" {
-				_, err := io.WriteString(streams.Stdout, `{"attachments": []}`)
-				return err
-			}
-			_, err := io.WriteString(streams.Stderr, said)
-			return errors.Join(err, exec.CodeExitError{Err: errors.New("exit status 2"), Code: 2})
-		}
-		if code := tool.run(t.Context(), "holder", "eth9", "--node", "n1"); code != want.code || !strings.Contains(errOut.String(), want.text) {
-			t.Errorf("%q: exit code %d: %s", said, code, errOut)
-		}
-	}
-}
-
 // What devinfoctl prints counts only as far as its exit code and its text allow.
 func TestAnswerOfNodeIsJudged(t *testing.T) {
 	server := newAPIServer(t, append(waiting(), agent("devinfo-agent", "devinfo", "a"))...)
@@ -168,32 +143,49 @@ func TestAnswerOfNodeIsJudged(t *testing.T) {
 	}
 }
 
-// A name at ADD does not count if the node has another interface of this name. Only the node knows.
+// A name at ADD does not count if the node has another interface of this name. Only the node knows, and if it cannot look for
+// the interface, it has not said that nobody has it.
 func TestHolderOfRenamedRepresentor(t *testing.T) {
-	server := newAPIServer(t, append(waiting(), dpdk(), agent("devinfo-agent", "devinfo", "a"))...)
+	without, with := newAPIServer(t, dpdk(), agent("devinfo-agent", "devinfo", "a")), newAPIServer(t, append(waiting(), dpdk(), agent("devinfo-agent", "devinfo", "a"))...)
 	const pf = `{"device": "eth7", "shared": true, "deviceInfo": {"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.0"}}}`
+	const nobody, unread = "devinfoctl: eth7: no device of that name\n", "devinfoctl: /sys/class/net: input/output error\n"
 	for name, test := range map[string]struct {
-		now, inspect string // the representor, and the answer for eth7
-		held         bool
+		now, inspect string // the representor, and the answer or the error for the interface
+		code         int
+		shown, said  string
 	}{
-		"the same": {"eth7", "", true}, "nobody has the name": {"tap0", "", true}, "another's representor": {"tap0", pf, false},
-		"another device": {"tap0", `{"device": "0000:05:00.0"}`, false},
+		"eth7":                    {"eth7", "", 0, "dpdk-0", ""},
+		"eth7, by nobody":         {"tap0", nobody, 0, "dpdk-0", ""},
+		"eth7, by nobody, filled": {"tap0", nobody, 0, "bare dpdk-0", ""}, // the API has no device of bare
+		"eth7, by another":        {"tap0", pf, 1, "", "No pod has eth7"},
+		"eth7, of a device":       {"tap0", `{"device": "0000:05:00.0"}`, 1, "", "No pod has eth7"},
+		"eth7, unread":            {"tap0", unread, 0, "dpdk-0", "input/output error"}, // as the API has it
+		"eth9":                    {"eth7", nobody, 1, "", "No pod has eth9"},
+		"eth9, unread":            {"eth7", unread, 3, "", "input/output error"},
 	} {
-		tool, stdout, _ := server.tool(t)
+		server := without
+		if strings.Contains(test.shown, "bare") {
+			server = with
+		}
+		tool, stdout, errOut := server.tool(t)
 		tool.exec = func(_ context.Context, _ *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
 			answer := fmt.Sprintf(`{"attachments": [{"namespace": "default", "pod": "dpdk-0", "interface": "net1", "device": "0000:03:00.5", "representor": %q},
 				{"namespace": "default", "pod": "bare", "interface": "net1", "device": "0000:03:00.6", "representor": "tap6", "deviceInfo": {"pci": {"representor-device": "eth7"}, "type": "pci"}}]}`, test.now)
 			if command[1] == "inspect" {
-				if answer = test.inspect; answer == "" {
-					_, _ = io.WriteString(streams.Stderr, "devinfoctl: eth7: no device of that name\n")
-					return exec.CodeExitError{Err: errors.New("exit status 3"), Code: 3}
-				}
+				answer = test.inspect
+			}
+			if strings.HasPrefix(answer, "devinfoctl: ") {
+				_, err := io.WriteString(streams.Stderr, answer)
+				return errors.Join(err, exec.CodeExitError{Err: errors.New("exit status 3"), Code: 3})
 			}
 			_, err := io.WriteString(streams.Stdout, answer)
 			return err
 		}
-		if code := tool.run(t.Context(), "holder", "eth7", "--node", "n1"); (code == 0) != test.held || strings.Contains(stdout.String(), "dpdk-0") != test.held || strings.Contains(stdout.String(), "bare") != (name == "nobody has the name") {
-			t.Errorf("%s: exit code %d: %s", name, code, stdout)
+		interfaceName, _, _ := strings.Cut(name, ",")
+		code := tool.run(t.Context(), "holder", interfaceName, "--node", "n1", "-o", "name")
+		shown := strings.Join(strings.Fields(strings.ReplaceAll(stdout.String(), "pod/", "")), " ")
+		if code != test.code || shown != test.shown || !strings.Contains(errOut.String(), test.said) || test.said == "" && errOut.Len() > 0 {
+			t.Errorf("%s: exit code %d: %q %s", name, code, shown, errOut)
 		}
 	}
 }
