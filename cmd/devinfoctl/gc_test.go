@@ -190,7 +190,7 @@ claim shop/fast: ended the leases of 0000:03:00.5
 // The runtime has removed the path of a pod's network namespace, and cni-dra-driver has still to run DEL of two networks. The
 // devinfo plugin is in the chain of one.
 func TestAttachmentsOfClaimsAreNotGarbageBeforeTheirDel(t *testing.T) {
-	for phase, garbage := range map[state.Phase]bool{state.Adding: false, state.Added: false, state.Deleting: false, state.Restoring: true} {
+	for phase, garbage := range map[state.Phase]bool{state.Adding: false, state.Added: false, state.Deleting: false, state.Restoring: true, state.Undeleted: true} {
 		t.Run(string(phase), func(t *testing.T) {
 			n := newNode(t)
 			boot, err := journal.BootID()
@@ -212,7 +212,7 @@ func TestAttachmentsOfClaimsAreNotGarbageBeforeTheirDel(t *testing.T) {
 				got[a.Network] += a.State
 			}
 			want := string(check.Deleting)
-			if phase == state.Adding {
+			if phase == state.Adding || phase == state.Undeleted {
 				want = string(phase)
 			}
 			difftest.Equal(t, got["net-b"], want)

@@ -146,14 +146,16 @@ func TestUnreadableRecordsHaveRemedy(t *testing.T) {
 	n.must(err)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true})
 	n.must(journal.Open(n.StateDir, boot).Hold(&journal.Claim{UID: "u2", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}))
-	claims := n.claim(`{"schema": 1}`)
+	claims := n.claim(`{"schema": 1, "namespace": "shop", "name": "net", "uid": "u2", "attachments": [{"network": "net-b", "ifName": "net1", "phase": "Added", "sandbox": "s", "list": {}}]}`)
+	difftest.Write(t, filepath.Join(claims, "offer"), `{"devices": [{"name": "net-br0", "kind": "bridge", "ifName": "br0", "sharing": "shared"}]}`, 0o644)
+	driverRuns(t, claims)
 	readable := func(path string, is bool) {
 		mode := map[bool]os.FileMode{true: 0o755, false: 0}[is] // its owner cannot read it either
 		n.must(os.Chmod(path, mode))
 	}
 	for path, commands := range map[string]string{
-		filepath.Join(n.StateDir, "attachments"): "list,list x,check,gc --dry-run,gc --yes,doctor", filepath.Join(n.StateDir, "claims"): "list,list x,doctor,gc --claim u2 --dry-run",
-		claims: "list,check,doctor,offered", filepath.Join(claims, "u1.json"): "list,check,doctor",
+		filepath.Join(n.StateDir, "attachments"): "list,list x,check,gc --dry-run,gc --yes,doctor", filepath.Join(n.StateDir, "claims"): "list,list x,check,doctor,gc --claim u2 --dry-run",
+		filepath.Join(n.StateDir, "claims", "u2"): "list,check,doctor,gc --claim u2 --dry-run", claims: "list,check,doctor,offered", filepath.Join(claims, "u1.json"): "list,check,doctor,offered",
 	} {
 		readable(path, false)
 		t.Cleanup(func() { readable(path, true) })
