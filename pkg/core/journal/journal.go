@@ -212,12 +212,12 @@ func (j *Journal) replace(e, former *Entry, by holderLinks, data []byte) error {
 	if err != nil {
 		return err
 	}
-	released := holderLinks{link: by.link, target: by.target} // links of former, to restore after a failure
-	if former != nil {                                        // remove the links first: an entry must name each link
+	var released []lease // of former, to restore after a failure
+	if former != nil {   // remove the links first: an entry must name each link
 		rest := without(former.leases(), by.leases)
 		for _, l := range rest {
 			if !notThere(j.leases.path(l, by.link)) {
-				released.leases = append(released.leases, l)
+				released = append(released, l)
 			}
 		}
 		err = j.leases.remove(by.link, rest)
@@ -227,12 +227,12 @@ func (j *Journal) replace(e, former *Entry, by holderLinks, data []byte) error {
 		f, err = j.entries.WriteLocked(by.link, data)
 	}
 	if err != nil {
-		_ = j.leases.add(released, nil) // report the first error
+		j.leases.restore(by, released)
 		return err
 	}
 	if err := j.leases.add(by, stale); err != nil {
 		if j.entries.restore(former, by.link, f, data) == nil { // otherwise the new entry, which does not name them, stays
-			_ = j.leases.add(released, nil)
+			j.leases.restore(by, released)
 		}
 		return err
 	}

@@ -101,6 +101,14 @@ func (d links) add(by holderLinks, stale []string) error {
 	return nil
 }
 
+// restore adds the links of leases that must not be lost by a failure, each as far as it can.
+func (d links) restore(by holderLinks, leases []lease) {
+	for _, l := range leases {
+		by.leases = []lease{l}
+		_ = d.add(by, nil) // the caller has an error to report
+	}
+}
+
 // remove removes the links of leases and the directories that become empty. A missing link is not an error, even
 // on a read-only disk or if the ID is too long for a link. The caller must hold the lock of all leases.
 func (d links) remove(holder string, leases []lease) error {
