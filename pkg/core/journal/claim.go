@@ -109,23 +109,20 @@ func (j *Journal) Hold(c *Claim) error {
 		if err != nil {
 			return err
 		}
-		if err := j.leases.add(by, stale); err != nil {
-			if former == nil {
-				_ = j.claims.Remove(c.FileName()) // report the first error
-			} else {
-				_ = j.claims.Write(c.FileName(), former)
+		err = j.leases.add(by, stale)
+		if err == nil && before != nil {
+			files := maps.Clone(before.Files)
+			maps.DeleteFunc(files, func(path, _ string) bool { return c.Files[path] != "" })
+			if err = removeFiles(files); err == nil {
+				err = j.leases.remove(by.link, without(devices(before.Leases), by.leases))
 			}
-			return err
 		}
-		if before == nil {
-			return nil
+		if err != nil && former == nil {
+			_ = j.claims.Remove(c.FileName()) // report the first error
+		} else if err != nil { // the former record names what is still to remove
+			_ = j.claims.Write(c.FileName(), former)
 		}
-		files := maps.Clone(before.Files)
-		maps.DeleteFunc(files, func(path, _ string) bool { return c.Files[path] != "" })
-		if err := removeFiles(files); err != nil {
-			return err
-		}
-		return j.leases.remove(by.link, without(devices(before.Leases), by.leases))
+		return err
 	})
 }
 
@@ -133,11 +130,15 @@ func (j *Journal) Hold(c *Claim) error {
 func removeFiles(files map[string]string) error {
 	for path, content := range files {
 		dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
-		now, err := dir.Read(name) // of a missing file, a killed Hold may have left a temporary one
-		if errors.Is(err, fs.ErrNotExist) || err == nil && string(now) == content {
-			if err := dir.Remove(name); err != nil {
-				return err
-			}
+		now, err := dir.Read(name)
+		switch {
+		case errors.Is(err, store.ErrNotRegular), errors.Is(err, store.ErrTooLarge), err == nil && string(now) != content:
+			continue // of another program
+		case err == nil, errors.Is(err, fs.ErrNotExist): // of a missing file, a killed Hold may have left a temporary one
+			err = dir.Remove(name)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
