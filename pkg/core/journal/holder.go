@@ -190,8 +190,11 @@ func (j *Journal) FillFromLeases(e *Entry) error {
 	things, err := j.leases.things()
 	for _, l := range things {
 		for _, l.Mode = range []SharingMode{Shared, Exclusive} {
-			if !notThere(j.leases.path(l, name)) {
+			_, unseen := os.Lstat(j.leases.path(l, name))
+			if unseen == nil {
 				e.add(l)
+			} else if !absent(unseen) {
+				err = errors.Join(err, unseen)
 			}
 		}
 	}
