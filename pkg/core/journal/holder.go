@@ -261,8 +261,11 @@ func (l lease) lockedBySRIOV(by holderLinks, j *Journal) (*Holder, error) {
 		return nil, nil
 	}
 	netns, err := sriovLock(os.DirFS(j.SRIOVLocks), address)
-	if err != nil || netns == "" || netns == by.netns {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", j.SRIOVLocks, err)
+	}
+	if netns == "" || netns == by.netns {
+		return nil, nil
 	}
 	if surely(j.NetnsGone(netns)) {
 		held, err := j.driver.Holds(j.ClaimDir(), j.bootID, netns)
