@@ -79,6 +79,8 @@ type Device struct {
 	RDMAOn  string  // PCI address of the function that has the RDMA devices, if it is another one: see [sysfs.FS.RDMAApart]; "" = this device
 	BoundTo string  // the interface of another device, in any network namespace, that the device's own RDMA devices serve; "" = none
 	Serves  *Device // the device of that interface; nil = none, or the interface is in another network namespace
+
+	Unread error // why facts that the device may have are missing; nil = none is
 }
 
 // LacksInterface reports whether the device should have an interface but has none in the host's network namespace.

@@ -2,6 +2,7 @@ package hostdev
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -27,12 +28,12 @@ func Live(sys *sysfs.FS) (Host, error) {
 
 // Read returns the devices of a host with their interfaces, RDMA devices and representors, PFs first and each device
 // after its parent. Without Links it finds no interfaces, and without Eswitches no representors. It adds a NIC for each
-// device on another bus that has an interface. It fails if sysfs cannot be read; an eswitch that cannot be read is a
-// warning.
+// device on another bus that has an interface. An eswitch that cannot be read is a warning. If sysfs cannot be read, Read
+// returns an error: together with the devices if all are known, and those that lack facts have Unread, and else alone.
 func Read(h Host) (devices []*Device, warnings []string, err error) {
 	h.Eswitches = CacheEswitches(h.Eswitches)
 	r := &reader{Host: h, at: map[Place]*Device{}, virtio: map[string]*Device{}}
-	if err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas(), r.rdma(), r.interfaces(), r.apart()); err != nil {
+	if err := cmp.Or(r.functions(), r.auxiliaries(), r.vdpas(), r.interfaces(), r.apart()); err != nil {
 		return nil, nil, err
 	}
 	r.eswitches()
@@ -41,8 +42,11 @@ func Read(h Host) (devices []*Device, warnings []string, err error) {
 		if len(d.Ports) > 0 && d.Ports[0].DevPort == 0 {
 			d.IfName = d.Ports[0].Name
 		}
+		if d.Unread != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", d.At.Name, d.Unread))
+		}
 	}
-	return r.devices, r.warnings, nil
+	return r.devices, r.warnings, err
 }
 
 type reader struct {
@@ -53,7 +57,11 @@ type reader struct {
 	warnings []string
 }
 
-func (r *reader) add(d *Device) { r.devices, r.at[d.At] = append(r.devices, d), d }
+func (r *reader) add(d *Device) {
+	r.devices, r.at[d.At] = append(r.devices, d), d
+	rdma, err := r.Sys.RDMABelow(d.At.Bus, d.At.Name)
+	d.RDMA, d.Unread = rdma, cmp.Or(d.Unread, err)
+}
 
 func (r *reader) function(a *pci.Address) *Device {
 	if a == nil {
@@ -71,19 +79,13 @@ func (r *reader) functions() error {
 		d := &Device{Ref: Ref{Kind: NIC, PCI: fn.Address.String()}, Function: &fn, Parent: r.function(fn.PF), Driver: fn.Driver}
 		d.At = d.Place()
 		number, most, isPF, err := r.Sys.VFs(fn)
-		if err != nil {
-			return err
-		}
-		if isPF {
+		if d.Unread = err; isPF || err != nil { // its eswitch is asked all the same
 			d.Kind, d.VFs, d.MaxVFs = PF, number, most
 		}
 		if d.Parent != nil {
 			d.Kind = VF
 			index, ok, err := r.Sys.VFIndex(*fn.PF, fn.Address)
-			if err != nil {
-				return err
-			}
-			if ok {
+			if d.Unread = cmp.Or(d.Unread, err); ok {
 				d.Number = &index
 			}
 		}
@@ -100,9 +102,7 @@ func (r *reader) auxiliaries() error {
 		if aux.IsSF() {
 			d.Kind = SF
 		}
-		if err := r.on(d, aux.PCI); err != nil {
-			return err
-		}
+		r.on(d, aux.PCI)
 	}
 	return err
 }
@@ -122,34 +122,21 @@ func (r *reader) vdpas() error {
 			d.Path = v.Virtio[0]
 			r.virtio[v.Virtio[0]] = d
 		}
-		if err := r.on(d, v.PCI); err != nil {
-			return err
-		}
+		r.on(d, v.PCI)
 	}
 	return err
 }
 
 // on adds a device and sets its Function to the PCI function that carries it. That function need not be a network
 // controller; it is not with pds_core.
-func (r *reader) on(d *Device, function *pci.Address) error {
-	r.add(d)
-	if function == nil {
-		return nil
-	}
-	fn, ok, err := r.Sys.PCI(*function)
-	if ok {
-		d.Function = &fn
-	}
-	return err
-}
-
-func (r *reader) rdma() (err error) {
-	for _, d := range r.devices {
-		if d.RDMA, err = r.Sys.RDMABelow(d.At.Bus, d.At.Name); err != nil {
-			return err
+func (r *reader) on(d *Device, function *pci.Address) {
+	if function != nil {
+		fn, ok, err := r.Sys.PCI(*function)
+		if d.Unread = err; ok {
+			d.Function = &fn
 		}
 	}
-	return nil
+	r.add(d)
 }
 
 // interfaces assigns the host's interfaces to their devices by place. Names do not identify them, because an

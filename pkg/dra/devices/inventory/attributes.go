@@ -21,9 +21,6 @@ import (
 
 // hardware sets the attributes of a device's RDMA devices, function and PF.
 func (r *reader) hardware(d *device) error {
-	if d.found == nil {
-		return nil
-	}
 	if d.Kind != hostdev.VDPA {
 		rdma := d.found.RDMA
 		d.RDMAOn = d.found.RDMAOn

@@ -44,7 +44,9 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 	at, on := map[string]*Decision{}, map[string][]string{} // decisions by name; names of children by name of the parent
 	for n, d := range devices {
 		decisions[n] = rules.choose(s.asOffered(&d), s.Driver)
-		decisions[n].Device = d
+		if decisions[n].Device = d; d.Unread != nil {
+			decisions[n].Why = fmt.Sprintf("it cannot be read: %v", d.Unread)
+		}
 		at[d.Name] = &decisions[n]
 	}
 	for n, d := range devices {

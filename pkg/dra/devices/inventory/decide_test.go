@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/settings"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
 )
@@ -158,6 +160,13 @@ func TestBusyDeviceKeepsItsDriver(t *testing.T) {
 		why, err := inventory.Busy(changed(t, changes), device)
 		difftest.Must(t, err)
 		return []string{cmp.Or(why, "free")}
+	})
+	h := changed(t, "host virtio-vm")
+	capturetest.EachFailure(h.Sys.Files(), func(sys fs.FS, failed *string) {
+		h.Sys = sysfs.New(sys)
+		if why, err := inventory.Busy(h, nic); err == nil && strings.Contains(*failed, "0000:00:03.0") {
+			t.Errorf("%s fails, and the device is free: %q", *failed, why)
+		}
 	})
 }
 

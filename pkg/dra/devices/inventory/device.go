@@ -44,6 +44,7 @@ type Device struct {
 
 	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
+	Unread     error  // why attributes are missing, so that pods cannot have it now; nil = none is
 	Port       string // the master whose port its interface is; "" = none
 	Uplink     string // why the host needs it; "" = the host does not need it
 	Advertised bool   // only a router advertisement makes the host need it
@@ -159,6 +160,8 @@ func Busy(h Host, name string) (string, error) {
 	d := devices[at]
 	upper := slices.IndexFunc(h.Links, func(l listing.Interface) bool { return d.IfName != "" && l.Link == d.IfName })
 	switch {
+	case d.Unread != nil:
+		return "", d.Unread
 	case d.UsedByHost() != "":
 		return d.UsedByHost(), nil
 	case d.moved() && d.Driver != "":

@@ -47,11 +47,11 @@ func Captured(file *capturefile.Host) (Host, error) {
 	return Host{Host: hostdev.Host{Sys: sysfs.New(file.Sys()), Links: links.Links, Eswitches: links}, Uplinks: links.Uplinks, Routers: links.Advertised, Uses: links.Uses}, nil
 }
 
-// Read returns the network devices of a host with their attributes, by name. It fails if sysfs cannot be read. If an
-// eswitch cannot be read, its attribute is missing and there is a warning.
+// Read returns the network devices of a host with their attributes, by name. It fails if sysfs cannot be read. If only
+// facts of a device or its eswitch cannot be read, their attributes are missing and there is a warning.
 func Read(h Host) (devices []Device, warnings []string, err error) {
 	found, warnings, err := hostdev.Read(h.Host)
-	if err != nil {
+	if found == nil && err != nil {
 		return nil, nil, err
 	}
 	r := &reader{
@@ -83,8 +83,11 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	}
 	uplinks, needed, uses := r.downwards(routes), r.downwards(owned), r.downwards(h.Uses)
 	for _, d := range r.devices {
-		if err := r.hardware(d); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", d.Name, err)
+		if d.found != nil {
+			d.Unread = cmp.Or(r.hardware(d), d.found.Unread)
+		}
+		if d.Unread != nil {
+			r.warnings = append(r.warnings, fmt.Sprintf("%s is not offered, because it cannot be read: %v", d.Name, d.Unread))
 		}
 		d.Uplink, d.HostUse, d.Unusable = cmp.Or(needed[d.IfName], uplinks[d.IfName]), uses[d.IfName], unusable(d, conditions[d.IfName], carry[d.Name])
 		d.Advertised = d.Uplink != "" && needed[d.IfName] == ""
