@@ -149,7 +149,7 @@ func (e *Engine) ownClaims(sb *sandbox) (list []*claim, err error) {
 		}
 		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
 		switch {
-		case sb.Netns != "" && e.table.goneNetns[sb.Netns]:
+		case e.table.goneNetns[sb.Netns]:
 			return nil, fmt.Errorf("the driver cannot see network namespace %s; if the driver runs in a container, "+
 				"mount the directory of the namespace with mountPropagation: HostToContainer", sb.Netns)
 		case sb.Netns == "" && needs:

@@ -40,7 +40,7 @@ func (t *table) needsNetns(sandbox string) bool {
 
 // runs reports whether a sandbox has neither ended nor lost its network namespace. The mutex must be held.
 func (t *table) runs(sb *sandbox) bool {
-	return sb != nil && !sb.ended && (sb.Netns == "" || !t.goneNetns[sb.Netns])
+	return sb != nil && !sb.ended && !t.goneNetns[sb.Netns]
 }
 
 // sandboxOf returns the pod's newest running sandbox, or nil. The mutex must be held.
