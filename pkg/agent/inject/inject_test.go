@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"devinfo-cni.io/pkg/agent/inject"
-	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/config/attachment"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
@@ -231,7 +230,7 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 
 // faults are reads of a decision that fail. An attachment with a file is on record.
 var faults = map[string]func(r *rig){
-	"the settings": func(r *rig) { r.options.Node = func() (config.Node, error) { return r.node, syscall.EIO } },
+	"the settings": func(r *rig) { r.broken.Store(true) },
 	"the journal":  func(r *rig) { r.loop("state/attachments") },
 	"the files":    func(r *rig) { r.loop("infos") },
 	"whose file it is": func(r *rig) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -234,6 +235,95 @@ func TestRefreshSaysWhatItCannotRead(t *testing.T) {
 		lines := strings.Split(strings.ReplaceAll(r.logged(), r.dir, ""), "\n")
 		lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "may be outdated\" source="+what+" ") })
 		difftest.Same(t, fmt.Sprintf("%s: %q", what, lines), len(lines), times)
+	}
+}
+
+// changed gives the directories of entries and files the time of their last change, which refreshes compare.
+func (r *rig) changed(at time.Time) {
+	r.t.Helper()
+	difftest.Must(r.t, os.Chtimes(r.node.StateDir+"/attachments", at, at), os.Chtimes(r.node.DeviceInfoDir, at, at))
+}
+
+// A refresh reads again what the last one could not read, although nothing has changed since. Each sandbox has its own
+// attachments. Without a change, nothing is written.
+func TestRefreshReadsAgainWhatItCouldNotRead(t *testing.T) {
+	away := func(name string) (spoil, mend func(*rig)) {
+		return func(r *rig) { difftest.Must(r.t, os.Rename(r.dir+name, r.dir+"/away")); r.loop(name) },
+			func(r *rig) { difftest.Must(r.t, os.Remove(r.dir+name), os.Rename(r.dir+"/away", r.dir+name)) }
+	}
+	type test struct{ spoil, mend func(*rig) }
+	tests := map[string]test{
+		"nothing":      {func(*rig) {}, func(*rig) {}},
+		"the settings": {func(r *rig) { r.broken.Store(true) }, func(r *rig) { r.broken.Store(false) }},
+		"a file that is rewritten in place": {func(r *rig) { difftest.Must(r.t, os.Truncate(r.node.DeviceInfoDir+"/lan-10_net1", 0)) },
+			func(r *rig) { difftest.Write(r.t, r.node.DeviceInfoDir+"/lan-10_net1", vfInfo, 0o644) }},
+		"a link": {func(r *rig) {
+			difftest.Must(r.t, os.Remove(r.dir+"/stage/10/netns"), os.Mkdir(r.dir+"/stage/10/netns", 0o755))
+		},
+			func(r *rig) {
+				difftest.Must(r.t, os.Remove(r.dir+"/stage/10/netns"), os.Symlink(netns, r.dir+"/stage/10/netns"))
+			}},
+	}
+	for _, name := range []string{"/state/attachments", "/infos", "/stage"} {
+		spoil, mend := away(name)
+		tests[name] = test{spoil, mend}
+	}
+	for what, test := range tests {
+		r := newRig(t)
+		a, other := r.opened(), pod()
+		other.Id = "10"
+		r.attach("lan", "10", "net1", vfInfo)
+		r.attach("sriov-net", sandbox, "net1", "")
+		r.make(a, other, container())
+		r.make(a, pod(), container())
+		r.changed(time.Now().Add(-2 * time.Hour))
+		seen := a.Refresh(inject.State{})
+		difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write("lan-10_net1", []byte(strings.Replace(vfInfo, "kept", "new", 1))))
+		r.attach("macvlan-net", sandbox, "net2", "")
+		r.changed(time.Now().Add(-time.Hour))
+		test.spoil(r)
+		seen = a.Refresh(seen)
+		difftest.Same(t, what+": a warning", strings.Contains(r.logged(), "may be outdated"), what != "nothing")
+		test.mend(r)
+		seen = a.Refresh(seen)
+		names := func(id string) []string {
+			return regexp.MustCompile(`"network": "[^"]*"`).FindAllString(r.staged(id)["network-info.json"], -1)
+		}
+		difftest.Same(t, what+": "+r.logged(), names(sandbox), []string{`"network": "sriov-net"`, `"network": "macvlan-net"`})
+		difftest.Same(t, what, names("10"), []string{`"network": "lan"`})
+		difftest.Same(t, what, strings.Contains(r.staged("10")["net1.json"], "new"), what != "a file that is rewritten in place")
+		copied := r.options.StageDir + "/10/devinfo/network-info.json"
+		difftest.Must(t, os.Remove(copied))
+		a.Refresh(seen)
+		_, err := os.Stat(copied)
+		difftest.Same(t, what+": a refresh without a change", os.IsNotExist(err), true)
+	}
+}
+
+// A refresh that removes a directory does not make it again from entries that are still there.
+func TestRefreshRemovesDirectoriesOfEndedSandboxes(t *testing.T) {
+	for what, test := range map[string]struct {
+		end  func(*rig, *inject.Plugin)
+		left int64
+	}{
+		"it runs":                       {func(*rig, *inject.Plugin) {}, 1},
+		"its namespace is gone":         {func(r *rig, _ *inject.Plugin) { r.gone[netns] = true }, 0},
+		"the runtime removed it":        {func(r *rig, a *inject.Plugin) { difftest.Must(r.t, a.RemovePodSandbox(r.t.Context(), pod())) }, 0},
+		"its directory has no link":     {func(r *rig, _ *inject.Plugin) { difftest.Must(r.t, os.Remove(r.options.StageDir+"/"+sandbox+"/netns")) }, 0},
+		"its namespace cannot be found": {func(r *rig, _ *inject.Plugin) { r.netnsErr = syscall.EIO }, 1},
+		"its link cannot be read": {func(r *rig, _ *inject.Plugin) {
+			link := r.options.StageDir + "/" + sandbox + "/netns"
+			difftest.Must(r.t, os.Remove(link), os.Mkdir(link, 0o755))
+		}, 1},
+	} {
+		r := newRig(t)
+		a := r.opened()
+		r.attach("sriov-net", sandbox, "net1", vfInfo)
+		r.make(a, pod(), container())
+		test.end(r, a)
+		a.Refresh(inject.State{})
+		difftest.Same(t, what+": sandboxes that are counted", r.kept.Load(), test.left)
+		difftest.Same(t, what+": directories", len(r.left()), int(test.left))
 	}
 }
 

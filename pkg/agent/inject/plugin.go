@@ -194,9 +194,7 @@ func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *ato
 	mounted := staged == nil && a.mount(cdispec.Mount{Host: p.stage.dir(sandbox.GetId()), Container: cdispec.InfoDir, ReadOnly: true})
 	of := pod.Identity{UID: sandbox.GetUid(), ContainerID: sandbox.GetId()}
 	if err := p.grants(a, settings, of, netns, nics); err != nil {
-		if v = lacking(Failed, err, p.MissingInfo == Reject || len(required(sandbox)) > 0); v.Decision == Rejected {
-			return v
-		}
+		v = lacking(Failed, err, p.MissingInfo == Reject || len(required(sandbox)) > 0)
 	}
 	a.variables(nics, mounted)
 	v.adjustment, v.withheld, v.disagree = a.ContainerAdjustment, a.withheld, disagreements(c.GetEnv(), nics)

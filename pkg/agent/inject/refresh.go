@@ -62,7 +62,9 @@ func (p *Plugin) refresh(seen state) state {
 		}
 	}
 	ids, err := p.stage.sandboxes()
-	p.warn(p.StageDir, err)
+	if p.warn(p.StageDir, err); err != nil {
+		now.at = time.Time{}
+	}
 	left := 0
 	for _, id := range ids {
 		netns, gone, err := p.removeEnded(id, ended[id])

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,10 +52,12 @@ type rig struct {
 	looks   atomic.Int64 // number of refreshes
 	kept    atomic.Int64 // sandboxes after the last one
 	waited  atomic.Int64 // nanoseconds
+	broken  atomic.Bool  // the settings cannot be read
 
-	mu    sync.Mutex
-	gone  map[string]bool // network namespaces that no longer exist
-	calls []string        // calls of the Metrics methods
+	mu       sync.Mutex
+	gone     map[string]bool // network namespaces that no longer exist
+	netnsErr error           // of the look for one
+	calls    []string        // calls of the Metrics methods
 }
 
 func newRig(t testing.TB) *rig {
@@ -71,10 +74,15 @@ func newRig(t testing.TB) *rig {
 	}
 	r.options = inject.Config{
 		Socket: dir + "/nri", Index: "60", StageDir: dir + "/stage", HostRoot: dir + "/host", BootID: "boot", MissingInfo: inject.Allow, Interval: 5 * time.Millisecond,
-		Node:      func() (config.Node, error) { return r.node, nil },
+		Node: func() (config.Node, error) {
+			if r.broken.Load() {
+				return r.node, syscall.EIO
+			}
+			return r.node, nil
+		},
 		Finder:    checktest.Finder(t, capturetest.Load(t, "mlx5-legacy")),
-		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], nil },
-		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(log, nil)),
+		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], r.netnsErr },
+		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	r.journal.NetnsGone = r.options.NetnsGone
 	t.Cleanup(func() {
