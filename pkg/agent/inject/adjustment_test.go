@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -215,7 +216,7 @@ func TestCopiesHaveTheLabel(t *testing.T) {
 		difftest.Says(t, err, "cannot set SELinux label "+containerLabel)
 		t.Skip(err)
 	}
-	difftest.Must(t, err)
+	difftest.Must(t, err, s.put("c0ffee", "/run/netns/a", map[string][]byte{"net1.json": []byte("{}"), networkInfoFile: []byte("{}")}, nil))
 	for _, path := range []string{"", "/devinfo", "/devinfo/net1.json", "/devinfo/network-info.json"} {
 		label := make([]byte, 100)
 		n, err := unix.Lgetxattr(s.root+"/c0ffee"+path, "security.selinux", label)
@@ -225,14 +226,52 @@ func TestCopiesHaveTheLabel(t *testing.T) {
 }
 
 func TestSandboxIsStagedByNameAndNamespace(t *testing.T) {
-	for sandbox, netns := range map[string]string{"": "/netns", ".hidden": "/netns", "a/b": "/netns", "c0ffee": ""} {
+	const name, none = "its ID is not valid as a directory name", "the container runtime reported no path of its network namespace"
+	for _, test := range [][3]string{{"", "/netns", name}, {".hidden", "/netns", name}, {"a/b", "/netns", name}, {"c0ffee", "", none}} {
 		s := stage{root: t.TempDir()}
-		if err := s.put(sandbox, netns, nil, nil); err == nil {
-			t.Errorf("%q, %q: staged", sandbox, netns)
-		}
+		difftest.Says(t, s.put(test[0], test[1], nil, nil), test[2])
 		difftest.Holds(t, s.root)
 	}
 }
+
+// Something is in the way of each part of a sandbox's directory. The container must not start as if it had the files.
+func TestStagingFailsAtEachStep(t *testing.T) {
+	file := func(path string) error { return os.WriteFile(path, []byte("x"), 0o644) }
+	dir := func(path string) error { return os.MkdirAll(path+"/full", 0o755) }
+	loop := func(path string) error { return os.Symlink(filepath.Base(path), path) }
+	for at, test := range map[string]struct {
+		spoil func(path string) error
+		want  error
+	}{
+		".":                                 {func(path string) error { return os.Remove(filepath.Clean(path)) }, fs.ErrNotExist},
+		"c0ffee":                            {loop, unix.ELOOP},
+		"c0ffee/":                           {func(path string) error { return file(filepath.Clean(path)) }, unix.ENOTDIR},
+		"c0ffee/devinfo":                    {loop, unix.ELOOP},
+		"c0ffee/devinfo/net1.json":          {dir, fs.ErrExist},
+		"c0ffee/devinfo/" + long:            {func(string) error { return nil }, unix.ENAMETOOLONG},
+		"c0ffee/devinfo/old":                {dir, unix.ENOTEMPTY},
+		"c0ffee/devinfo/" + networkInfoFile: {dir, fs.ErrExist},
+	} {
+		s := stage{root: t.TempDir()}
+		points := []string{"net9.json"}
+		if strings.HasSuffix(at, long) {
+			points = append(points, long)
+		} else if at != "." {
+			difftest.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(s.root, at)), 0o755))
+		}
+		difftest.Must(t, test.spoil(s.root+"/"+at))
+		err := s.put("c0ffee", "/netns", map[string][]byte{"net1.json": []byte("{}"), networkInfoFile: []byte("{}")}, points)
+		difftest.Same(t, fmt.Sprintf("%s: %v", at, err), errors.Is(err, test.want), true)
+	}
+	s := stage{root: t.TempDir(), label: strings.Repeat("x", 1<<17)} // longer than any attribute
+	difftest.Says(t, s.put("c0ffee", "/netns", nil, nil), "cannot set SELinux label")
+	for root, says := range map[string]string{"/proc/none": "mkdir /proc/none", "/proc/self/status": "/proc/self/status"} {
+		s := stage{root: root}
+		difftest.Says(t, s.open(), says)
+	}
+}
+
+var long = strings.Repeat("x", 300)
 
 // A change is noticed by the directories' times, unless these may stand still. Each minute all is compared.
 func TestRefreshIsDueAfterChangesAndEachMinute(t *testing.T) {

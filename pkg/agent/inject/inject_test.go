@@ -187,6 +187,9 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 		"the namespace of a device to grant": {nil, func(r *rig) {
 			r.node.InjectDeviceNodes, r.options.Finder.Interfaces = true, failing{r.options.Finder.Interfaces, link.ErrNoNetns}
 		}, "failed", "interface net1: no such network namespace: mount the node's network namespaces into the agent"},
+		"the namespace of a device to grant, and a pod with requirements": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) {
+			r.node.InjectDeviceNodes, r.options.Finder.Interfaces = true, failing{r.options.Finder.Interfaces, link.ErrNoNetns}
+		}, "failed", "interface net1: no such network namespace: mount the node's network namespaces into the agent"},
 		"no required information": {[]string{"devinfo-cni.io/require=net1"}, func(*rig) {}, "", ""},
 		"a writable directory":    {nil, func(r *rig) { r.options.StageDir = "/proc/none" }, "failed", "/proc/none"},
 		"a writable directory, and a pod with requirements": {[]string{"devinfo-cni.io/require=net1"}, func(r *rig) { r.options.StageDir = "/proc/none" },
@@ -297,7 +300,25 @@ func TestSocketInVolumeIsNotWithheld(t *testing.T) {
 	difftest.Lacks(t, r.logged(), "not given", "withheld")
 	r.make(r.agent(), pod(), container())
 	difftest.Contains(t, r.logged(), "level=WARN", "withheld from the container", "the socket "+switchDir+"/m.sock")
-	r.expect("injected", "withheld policy", "injected")
+	c.Mounts = append(c.Mounts, &api.Mount{Source: "/x", Destination: "/var/run/k8s.cni.cncf.io/devinfo", Type: "bind"})
+	r.make(r.agent(), pod(), c)
+	difftest.Contains(t, r.logged(), `level=INFO msg="withheld from the container" pod=shop/web container=app device="the directory /var/run/k8s.cni.cncf.io/devinfo"`)
+	r.expect("injected", "withheld policy", "injected", "withheld mount", "injected")
+}
+
+// The socket's directory belongs to the pod, so its containers get it.
+func TestSocketDirectoryOfThePodIsGiven(t *testing.T) {
+	for role, given := range map[string]bool{"slave": true, "master": false} {
+		r := newRig(t)
+		dir := r.node.SocketDirs[0] + "/" + podUID
+		difftest.Must(t, os.MkdirAll(dir, 0o755))
+		r.attach("memif-net", sandbox, "net1", `{"type":"memif","version":"1.1.0","memif":{"role":"`+role+`","path":"/run/sock/m.sock","mode":"ip"}}`,
+			func(e *journal.Entry) { e.SocketDir = dir })
+		p := pod() // with a user namespace, in which the container could not make a socket there
+		p.Linux.Namespaces = append(p.Linux.Namespaces, &api.LinuxNamespace{Type: "user"})
+		const mount = "/sockets/" + podUID + " on /run/sock bind bind,rw,nosuid,nodev,noexec\n"
+		difftest.Same(t, role, strings.Contains(r.text(r.make(r.opened(), p, container())), mount), given)
+	}
 }
 
 func TestDevicePluginVariableThatContradictsNetworksIsLogged(t *testing.T) {

@@ -436,6 +436,13 @@ func TestDecisionOfSlowNodeHasABudget(t *testing.T) {
 			difftest.Says(t, err, "no decision in time")
 		}
 
+		slow := r.agent() // a decision that takes longer than work does, but not the budget
+		slow.Node = func() (config.Node, error) { time.Sleep(300 * time.Millisecond); return r.node, syscall.EIO }
+		r.waited.Store(0)
+		took, err := try(slow, 2*time.Second, "k8s.v1.cni.cncf.io/networks=sriov-net")
+		difftest.Says(t, err, "input/output error")
+		difftest.Equal(t, []time.Duration{took, time.Duration(r.waited.Load())}, []time.Duration{300 * time.Millisecond, 200 * time.Millisecond})
+
 		asked := time.Now()
 		_, err = a.Synchronize(t.Context(), []*api.PodSandbox{pod()}, nil)
 		difftest.Must(t, err, a.RemovePodSandbox(t.Context(), pod()))

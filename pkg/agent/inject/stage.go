@@ -75,7 +75,7 @@ func (s stage) put(sandbox, netns string, files map[string][]byte, points []stri
 		}
 	}
 	for _, name := range points {
-		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			continue
 		}
 		if err := s.write(dir, name, nil); err != nil {
