@@ -174,8 +174,8 @@ func (j *Journal) refusal(l lease, by holderLinks) (h *Holder, stale []string, e
 // sameContainer reports whether two names of entries are of the same container, and so of the same pod.
 func sameContainer(a, b string) bool {
 	k, ok := parseKey(a)
-	l, both := parseKey(b)
-	return ok && both && k.ContainerID == l.ContainerID
+	l, _ := parseKey(b)
+	return ok && k.ContainerID == l.ContainerID
 }
 
 // counts returns the holder that a link leads to and its pods, or nil if the link does not count. A link to a
