@@ -86,7 +86,7 @@ func TestClaimOfNewerBuildStays(t *testing.T) {
 func TestDevicesReturnsOnlyTakenLeases(t *testing.T) {
 	j, dir := open(t)
 	leases := []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive}, {ID: "pci-pf", Mode: journal.Shared}}
-	e := record(t, j, &journal.Entry{Key: key1, Pod: "a", Leases: leases})
+	e := record(t, j, &journal.Entry{Key: key1, Pod: "a", File: "f", Leases: leases})
 	difftest.Equal(t, j.Devices(e), leases)
 	must(t, os.Remove(dir+"/leases/device/pci-pf/~net-a@c0ffee@net1"))
 	difftest.Equal(t, j.Devices(e), leases[:1])

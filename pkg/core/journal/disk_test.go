@@ -38,6 +38,11 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		disk := storetest.Mount(t, 100)
 		j := journal.Open(disk.Dir, boot)
+		for free, want := range map[int]error{19: syscall.ENOSPC, 20: nil} { // for 16 files and four missing directories
+			empty := disk.Fill(free)
+			difftest.Is(t, j.Writable(), want)
+			empty()
+		}
 		var e *journal.Entry
 		record := func(former *journal.Entry) func() error {
 			return func() error {
@@ -196,6 +201,6 @@ func TestSweepReportsLinkThatItCannotRemove(t *testing.T) {
 // With a lock for each live claim, every sweep would delay ADDs.
 func TestSweepTakesNoLockForLiveClaims(t *testing.T) {
 	j, _ := open(t)
-	must(t, j.Hold(claimOf("p")))
+	must(t, j.Hold(claimOf("p", has("pci-vf", journal.Exclusive)...)))
 	must(t, j.Alone(func() error { return j.Sweep(func(path string) { t.Errorf("swept %s", path) }) }))
 }

@@ -43,7 +43,7 @@ func FuzzKey(f *testing.F) {
 		_, get := j.Get(k)
 		locked, lock := j.Lock(t.Context(), k, 0)
 		locked.Unlock()
-		for _, also := range []error{get, lock, j.FillFromLeases(&Entry{Key: k})} {
+		for _, also := range []error{get, lock, k.Check(), j.FillFromLeases(&Entry{Key: k})} {
 			if (also == nil) != (err == nil) {
 				t.Errorf("%q: Put returns %v, another method %v", k, err, also)
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/test/difftest"
 )
@@ -39,6 +41,23 @@ func TestGetReturnsRecordedEntry(t *testing.T) {
 	must(t, os.MkdirAll(j.Cache(want.Key)+"/results", 0o700), j.Forget(want), j.Forget(want))
 	expectOwner(t, j, want.File, nil)
 	expectFiles(t, dir)
+	record(t, j, everything(key1, "p"))
+	put(t, j, key1, "f") // releases all other leases
+	expectFiles(t, dir, "attachments/net-a@c0ffee@net1", "leases/file/f/", "leases/file/f/net-a@c0ffee@net1 -> ../../../attachments/net-a@c0ffee@net1")
+}
+
+// Without the lock, a sweep could take the leases for those of a killed ADD.
+func TestFirstRecordMakesTheDirectoryThatIsLocked(t *testing.T) {
+	for what, record := range map[string]func(j *journal.Journal) error{
+		"Put":  func(j *journal.Journal) error { e := &journal.Entry{Key: key1}; defer e.Unlock(); return j.Put(e, nil) },
+		"Hold": func(j *journal.Journal) error { return j.Hold(&journal.Claim{UID: "u1"}) },
+	} {
+		j, dir := open(t)
+		must(t, os.MkdirAll(dir+"/attachments", 0o700), os.Mkdir(dir+"/claims", 0o700), os.Chmod(dir, 0o500))
+		difftest.WithModes(t, func() { difftest.Is(t, record(j), fs.ErrPermission) })
+		must(t, os.Chmod(dir, 0o700), record(j))
+		difftest.Same(t, what, difftest.Names(t, dir), []string{"attachments", "claims", "leases"})
+	}
 }
 
 // complete returns an entry with every key set.
@@ -88,7 +107,7 @@ func TestFailedRecordChangesNothing(t *testing.T) {
 func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 	j, dir := open(t)
 	for _, content := range []string{"", "null", "{}", "[]", `{"network": "net-a"`, "\x00\x00", `{"network": "b", "containerID": "c", "ifName": "d"}`,
-		`{"network": "net-a", "containerID": "c0ffee", "ifName": "net1", "wrote": 1}`} {
+		`{"format": 3, "network": "net-a", "containerID": "c0ffee", "ifName": "net1", "wrote": 1}`} {
 		put(t, j, key1, "f")
 		overwrite(t, dir, key1, content)
 		var corrupt *store.CorruptError
@@ -96,7 +115,7 @@ func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 			t.Errorf("%q: got %v, %v", content, e, err)
 		}
 		torn, err := j.Lock(t.Context(), key1, 0)
-		if !errors.As(err, &corrupt) || torn == nil || torn.Locked() == nil {
+		if !errors.As(err, &corrupt) || torn == nil || torn.Locked() == nil || !torn.Lost() {
 			t.Fatalf("%q: locked: %+v, %v", content, torn, err)
 		}
 		must(t, j.FillFromLeases(torn))
@@ -107,6 +126,11 @@ func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 		must(t, j.Forget(torn), j.Forget(former(t, j, key2)))
 		torn.Unlock()
 	}
+	link(t, "x", filepath.Join(dir, "attachments/net-a@c0ffee@net1")) // the journal writes none
+	_, err := j.Get(key1)
+	difftest.As[*store.CorruptError](t, err)
+	e, err := j.Lock(t.Context(), key1, 0)
+	difftest.Same(t, "locked", []any{e, err}, []any{(*journal.Entry)(nil), nil})
 	expectFiles(t, dir)
 }
 
@@ -165,7 +189,9 @@ func ofEarlierBoot(t *testing.T, path string) {
 
 func TestTooLongNamesAreErrors(t *testing.T) {
 	j, dir := open(t)
-	long := journal.Key{Network: strings.Repeat("n", 185), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
+	long := journal.Key{Network: strings.Repeat("n", 184), ContainerID: strings.Repeat("c", 64), IfName: "net1"}
+	must(t, j.Forget(put(t, j, long, "f")))
+	long.Network += "n"
 	for _, e := range []*journal.Entry{
 		{Key: long, File: "f"}, {Key: key1, File: "f", SocketDir: "/" + strings.Repeat("d", 253)}, {Key: key1, File: strings.Repeat("f", 256)},
 	} {
@@ -191,12 +217,31 @@ func TestAllSortsByNetwork(t *testing.T) {
 	got, err := j.All()
 	must(t, err)
 	difftest.Equal(t, got, []journal.Key{other, key1, key2})
+	for container, want := range map[string][]journal.Key{"c0ffee": {other, key1}, "c0ff": nil, "net-a": nil} {
+		got, err := j.All(container)
+		must(t, err)
+		difftest.Same(t, container, got, want)
+	}
 }
 
 func TestBootIDIsTheKernels(t *testing.T) {
+	const path = "/proc/sys/kernel/random/boot_id"
 	id, err := journal.BootID()
 	must(t, err)
-	difftest.Equal(t, id+"\n", difftest.Read(t, "/proc/sys/kernel/random/boot_id"))
+	difftest.Equal(t, id+"\n", difftest.Read(t, path))
+	linktest.Run(t, func(t *testing.T) { // a sandbox may have anything at this path
+		file := t.TempDir() + "/id"
+		longest := strings.Repeat("x", 64)
+		for text, want := range map[string]string{"": "", longest: longest, longest + "y": "", "x\x00": ""} {
+			must(t, os.WriteFile(file, []byte(text), 0o600), syscall.Mount(file, path, "", syscall.MS_BIND, ""))
+			id, err := journal.BootID()
+			must(t, syscall.Unmount(path, 0))
+			difftest.Same(t, fmt.Sprintf("%q, %v", text, err), []any{id, err == nil}, []any{want, want != ""})
+		}
+		must(t, syscall.Mount("/proc/self/mem", path, "", syscall.MS_BIND, ""))
+		_, err := journal.BootID()
+		difftest.Is(t, err, syscall.EIO)
+	})
 }
 
 func TestSameDetectsRewrittenEntry(t *testing.T) {
@@ -224,7 +269,7 @@ func TestEntryIsLockedForOneCall(t *testing.T) {
 	difftest.Equal(t, changed.Key, key1)
 	complete := &journal.Entry{Key: key1, File: "f", Complete: true}
 	must(t, j.Put(complete, adding))
-	if adding.Locked() != nil || complete.Locked() == nil {
+	if !adding.Lost() || complete.Locked() == nil || complete.Lost() {
 		t.Error("the lock did not pass to the new entry")
 	}
 	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // like a program that ignores the lock
@@ -262,7 +307,13 @@ func TestLaterEntryIsThatOfLaterUptimeElseTime(t *testing.T) {
 	} {
 		difftest.Same(t, fmt.Sprintf("%+v after %+v", c.second, c.first), []bool{c.second.After(c.first), c.first.After(c.second)}, []bool{true, false})
 	}
+	same := entry("a", 1, 1)
+	difftest.Same(t, "after itself", same.After(same), false)
 	difftest.Same(t, "path of no file", (&journal.Entry{Dir: "/d"}).Path(), "")
+	socket := journal.Requested{SocketPath: "/s/sock"}
+	for want, e := range map[string]journal.Entry{"": {}, "/d": {SocketDir: "/d", Requested: socket}, "/e": {SocketDir: "/e"}, "/s": {Requested: socket}} {
+		difftest.Equal(t, e.HostSocketDir(), want)
+	}
 }
 
 // An ADD may have written the entry and be about to write the file.

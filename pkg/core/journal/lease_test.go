@@ -60,6 +60,7 @@ func TestRefusedLeaseChangesNothing(t *testing.T) {
 		if held.Kind != kind || held.Holder.Entry.Key != key2 {
 			t.Errorf("%s: got %v", kind, held)
 		}
+		difftest.Same(t, held.Error(), strings.HasSuffix(held.Error(), ": belongs to attachment net-a/decade/net1"), kind != journal.OfDevice)
 		expectFiles(t, dir, before...)
 		must(t, j.Forget(everything(key1, "pod"))) // like the DEL after the failed ADD
 		expectFiles(t, dir, before...)
@@ -78,6 +79,7 @@ func TestRefusedLeaseChangesNothing(t *testing.T) {
 	nameless := &journal.Entry{Key: key1, Leases: has("pci-vf", journal.Exclusive)}
 	record(t, j, nameless)
 	refuse(t, j, &journal.Entry{Key: key2, Leases: nameless.Leases})
+	refuse(t, j, &journal.Entry{Key: key2, Leases: []journal.DeviceLease{{ID: "pci-vf", Mode: journal.Exclusive, Object: 7}}})
 }
 
 func TestHeldErrorNamesHolderOfWholeDevice(t *testing.T) {
@@ -90,6 +92,7 @@ func TestHeldErrorNamesHolderOfWholeDevice(t *testing.T) {
 	}})
 	const want = "device 0000:01:00.0, which 0000:01:10.0 is a part of: is held by pod shop/web (net1, network net-a), since 1970-01-01 00:00:00 UTC"
 	difftest.Equal(t, held.Error(), want)
+	difftest.Equal(t, journal.DeviceName("iommu-15"), "IOMMU group 15")
 }
 
 func TestLeasesOfDeviceCoverWhatContainsIt(t *testing.T) {
@@ -285,7 +288,6 @@ func TestAttachmentByClaimIsGoneWhenTheDriverHasNoDelToRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, dir := open(t)
-			j.NetnsGone = func(path string) (bool, error) { return true, nil }
 			j.SRIOVLocks = filepath.Join(dir, "sriov")
 			claims := filepath.Join(t.TempDir(), "plugins/driver/state")
 			must(t, os.MkdirAll(filepath.Dir(filepath.Dir(claims)), 0o700), j.EnsureDir(), state.Announce(dir, "/elsewhere"), state.Announce(dir, claims))
@@ -294,7 +296,11 @@ func TestAttachmentByClaimIsGoneWhenTheDriverHasNoDelToRun(t *testing.T) {
 			}
 			by := &journal.Entry{Key: key1, Netns: netns, Args: pod.ClaimArg + "=net", Leases: has("pci-vf", journal.Exclusive)}
 			record(t, j, by)
+			j.NetnsGone = func(path string) (bool, error) { return false, nil }
 			why, err := j.Stale(by)
+			difftest.Same(t, "of a namespace that is there", []any{why, err}, []any{"", nil})
+			j.NetnsGone = func(path string) (bool, error) { return true, nil }
+			why, err = j.Stale(by)
 			difftest.Same(t, fmt.Sprintf("gone: %q, %v", why, err), why != "" && err == nil, test.gone)
 			difftest.Same(t, "the device is free", j.Free(&journal.Entry{Key: key2, Leases: has("pci-vf", journal.Exclusive)}) == nil, test.gone)
 			difftest.Write(t, filepath.Join(j.SRIOVLocks, "0000:01:10.0"), netns, 0o600)

@@ -214,6 +214,7 @@ func TestNewerReturnsPodNames(t *testing.T) {
 	} {
 		overwrite(t, dir, key2, text)
 		newer(journal.Format, want)
+		newer(journal.Format-1, want, "shop/web")
 		newer(9)
 	}
 	overwrite(t, dir, key2, `torn`)
@@ -222,7 +223,7 @@ func TestNewerReturnsPodNames(t *testing.T) {
 
 // readers are the methods that read records, with what each has read.
 func readers(t *testing.T, c *journal.Claim) map[string]func(j *journal.Journal) (any, error) {
-	nothing := func() error { return nil }
+	nothing := func() error { return errors.New("called") }
 	return map[string]func(j *journal.Journal) (any, error){
 		"Get":            func(j *journal.Journal) (any, error) { return j.Get(key1) },
 		"Lock":           func(j *journal.Journal) (any, error) { return j.Lock(t.Context(), key1, 0) },
@@ -231,7 +232,7 @@ func readers(t *testing.T, c *journal.Claim) map[string]func(j *journal.Journal)
 		"Newer":          func(j *journal.Journal) (any, error) { return j.Newer(1) },
 		"Unrecorded":     func(j *journal.Journal) (any, error) { return nil, j.Unrecorded(key2, nothing) },
 		"Free":           func(j *journal.Journal) (any, error) { return nil, j.Free(&journal.Entry{Key: key2}) },
-		"Holders":        func(j *journal.Journal) (any, error) { return j.Holders(journal.OfDevice, "pci-vf") },
+		"Holders":        func(j *journal.Journal) (any, error) { return j.Holders(journal.OfDevice, "pci-none") },
 		"Owner":          func(j *journal.Journal) (any, error) { return j.Owner(journal.OfFile, "f") },
 		"Leased":         func(j *journal.Journal) (any, error) { return j.Leased(journal.OfDevice) },
 		"FillFromLeases": func(j *journal.Journal) (any, error) { return nil, j.FillFromLeases(&journal.Entry{Key: key1}) },
@@ -258,7 +259,7 @@ func TestNoMethodReadsWhatOthersCanWrite(t *testing.T) {
 	for _, name := range []string{"..", "", "attachments", "claims", "libcni", "leases", "leases/device", "leases/file", "leases/spec", "leases/socket"} {
 		dir := t.TempDir() + "/above/state"
 		at := filepath.Join(dir, name)
-		must(t, journal.Open(dir, "boot").Put(e, nil), journal.Open(dir, "boot").Hold(c), os.MkdirAll(at, 0o700), os.Chmod(at, 0o777))
+		must(t, journal.Open(dir, "boot").Put(e, nil), journal.Open(dir, "boot").Hold(c), os.MkdirAll(at, 0o700), os.WriteFile(dir+"/attachments/.x.devinfo", nil, 0o600), os.Chmod(at, 0o777))
 		before := files(t, dir)
 		for method, read := range readers {
 			if _, err := read(journal.Open(dir, "boot")); !errors.As(err, new(*journal.ExposedError)) || !strings.Contains(err.Error(), "chown it to root") {
@@ -296,6 +297,18 @@ func TestIgnoredJournalNamesNoRecordsOfDriver(t *testing.T) {
 
 func TestInvalidKeyIsRefusedAndErrorOfCallerReturned(t *testing.T) {
 	j, _ := open(t)
-	difftest.Says(t, j.Forget(&journal.Entry{Key: journal.Key{Network: "net/a", ContainerID: "c", IfName: "net1"}}), "must be network/containerID/ifName")
-	difftest.Is(t, j.Unrecorded(key1, func() error { return fs.ErrClosed }), fs.ErrClosed)
+	failing := func() error { return fs.ErrClosed }
+	for _, k := range []journal.Key{{Network: "net/a", ContainerID: "c", IfName: "net1"}, {Network: "n n", ContainerID: "c", IfName: "i"}, {Network: "n", ContainerID: "c c", IfName: "i"}, {Network: "n", ContainerID: "c"}} {
+		e := everything(k, "p")
+		_, get := j.Get(k)
+		for _, err := range []error{get, j.Put(e, nil), j.Free(e), j.Forget(e), k.Check()} {
+			difftest.Says(t, err, "must be network/containerID/ifName")
+		}
+		difftest.Is(t, j.Unrecorded(k, failing), fs.ErrClosed) // such an ADD has failed
+		difftest.Equal(t, filepath.Base(j.Cache(k)), "none")
+	}
+	difftest.Is(t, j.Unrecorded(key1, failing), fs.ErrClosed)
+	difftest.Says(t, j.Put(&journal.Entry{Key: key1, Info: []byte("{")}, nil), "journal entry of net-a/c0ffee/net1: ")
+	put(t, j, key1, "f")
+	must(t, j.Unrecorded(key1, failing))
 }
