@@ -1,7 +1,11 @@
 package node_test
 
 import (
+	"io/fs"
+	"reflect"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -9,9 +13,11 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -66,6 +72,34 @@ func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 		}
 	}
 }
+
+// What inspect shows of a device, whatever names it, is all that there is, or it says what it could not read.
+func TestInspectDoesNotOmitWhatItCannotRead(t *testing.T) {
+	file := capturetest.Load(t, "mlx5-switchdev")
+	for _, name := range []string{"0000:03:00.2", "mlx5_core.sf.4", "mlx5_4", "mlx5_7", "p0", "eth4", "none"} {
+		var want *node.Inspection
+		capturetest.EachFailure(file.Sys(), func(files fs.FS, failed *string) {
+			host, err := linkhost.New(file)
+			difftest.Must(t, err)
+			n := node.Open(node.Options{Sys: sysfs.New(files), Finder: &discovery.Finder{Interfaces: host, Eswitches: host}})
+			got, err := n.Inspect(node.Subject{Name: name})
+			if want == nil && *failed == "" {
+				want = got
+			}
+			said := err != nil && !strings.Contains(err.Error(), view.NoDevice) || got != nil && (got.Problem != "" || len(got.Warnings) > 0)
+			if *failed != "" && !said && !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: %s fails, and inspect says %+v, %v", name, *failed, got, err)
+			}
+		})
+	}
+	_, err := node.Open(node.Options{Sys: sysfs.New(file.Sys()), Finder: &discovery.Finder{Interfaces: mute{}}}).Inspect(node.Subject{Name: "p0"})
+	difftest.Is(t, err, syscall.EIO)
+}
+
+// mute is netlink that does not answer.
+type mute struct{ discovery.Interfaces }
+
+func (mute) Interface(string, string) (link.Interface, error) { return link.Interface{}, syscall.EIO }
 
 // counting counts requests and finds no devices.
 type counting struct {
