@@ -33,7 +33,7 @@ type Network struct {
 	NotAsked    bool            `json:"notAsked,omitempty"`   // the API has no device, and the node was not queried or did not answer
 	Problem     string          `json:"problem,omitempty"`    // why information is missing
 	Withheld    []view.Withheld `json:"withheld,omitempty"`   // what containers do not get of the device, by the node's record
-	Requests    []string        `json:"-"`                    // extended resources that containers of the pod request, if the device is unknown
+	Requests    []string        `json:"-"`                    // extended resources that containers of the pod request
 	Mounts      []string        `json:"-"`                    // directories of the node that the pod mounts itself
 	Waits       bool            `json:"-"`                    // the pod has a node, and no network-status yet
 	recorded    string          // representor's name at ADD, if the node has another now

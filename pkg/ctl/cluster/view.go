@@ -151,7 +151,7 @@ const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 // if it has a device. If the annotation is invalid, or missing although the pod requests networks, it returns
 // one attachment with a problem.
 func OfMultus(pod *corev1.Pod) []Network {
-	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
+	blank := Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Requests: requested(pod)}
 	for _, v := range pod.Spec.Volumes {
 		if v.HostPath != nil {
 			blank.Mounts = append(blank.Mounts, v.HostPath.Path)
@@ -161,7 +161,6 @@ func OfMultus(pod *corev1.Pod) []Network {
 	text := pod.Annotations[StatusAnnotation]
 	if asked := pod.Annotations[networksAnnotation]; text == "" && asked != "" && !pod.Spec.HostNetwork {
 		blank.Network, blank.Problem, blank.Waits = asked, cmp.Or(unscheduled(pod), Problem("no-status")), pod.Spec.NodeName != ""
-		blank.Requests = requested(pod)
 		return []Network{blank}
 	}
 	if text == "" {
@@ -194,9 +193,6 @@ func OfMultus(pod *corev1.Pod) []Network {
 			if a.DeviceInfo, a.Device = n.DeviceInfo, view.Of(info); a.Device.Device == "" {
 				err = info.Validate().Err()
 			}
-		}
-		if a.Device.Device == "" {
-			a.Requests = requested(pod)
 		}
 		if err != nil && n.DeviceInfo != nil {
 			a.Problem = Problem("bad-info", "error", err.Error())
