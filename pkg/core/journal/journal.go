@@ -295,7 +295,7 @@ func (j *Journal) Forget(e *Entry) error {
 			return err
 		}
 	}
-	if !notThere(j.Cache(e.Key)) { // on a read-only disk even the removal of nothing fails
+	if len(e.Delegates) > 0 && !notThere(j.Cache(e.Key)) { // on a read-only disk even the removal of nothing fails
 		if err := store.UnlessGone(os.RemoveAll(j.Cache(e.Key))); err != nil {
 			return err
 		}
