@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -22,6 +19,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/podresources/podresourcestest"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
@@ -29,36 +27,19 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// kubelet serves the PodResources API. It serves only each third call of List, like a kubelet that limits the rate.
-type kubelet struct {
-	podresourcesapi.UnimplementedPodResourcesListerServer
-	lists int
-}
-
-func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
-	if k.lists++; k.lists%3 != 0 {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-	}
-	devices := []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4"}}}
-	claim := func(driver, device string, cdi ...string) *podresourcesapi.DynamicResource {
-		from := &podresourcesapi.ClaimResource{DriverName: driver, PoolName: "node", DeviceName: device}
-		for _, name := range cdi {
-			from.CdiDevices = append(from.CdiDevices, &podresourcesapi.CDIDevice{Name: name})
+// kubelet serves only each third call of List, like one that limits the rate.
+func kubelet() podresourcestest.Kubelet {
+	lists, claim := 0, podresourcestest.Claim
+	return podresourcestest.Kubelet{Pods: func() ([]*podresourcesapi.PodResources, error) {
+		if lists++; lists%3 != 0 {
+			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 		}
-		return &podresourcesapi.DynamicResource{ClaimNamespace: "ns", ClaimName: "c", ClaimResources: []*podresourcesapi.ClaimResource{from}}
-	}
-	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
-		Namespace: "ns", Name: "pod", Containers: []*podresourcesapi.ContainerResources{{Devices: devices, DynamicResources: []*podresourcesapi.DynamicResource{
+		return []*podresourcesapi.PodResources{podresourcestest.Pod("ns", "pod", podresourcestest.Of("example.com/vf", "0000:03:00.4"),
 			claim("sriov.example.com", "0000-03-00-7"), claim("vf.example.com", "vf-10000-3b-00-2-x"), claim("nic.example.com", "eth3", "example.com/nic=pci-0000:05:00.1"),
-			claim("gpu.example.com", "gpu-0", "example.com/gpu=uuid-00001234-03-00-1f"), claim(driver, "pci-0000-03-00-6"),
-		}}},
-	}}}, nil
-}
-
-func (*kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
-	return &podresourcesapi.AllocatableResourcesResponse{Devices: []*podresourcesapi.ContainerDevices{
-		{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.4", "0000:03:00.5"}}, {ResourceName: "example.com/other", DeviceIds: []string{"0000:03:00.6"}},
-	}}, nil
+			claim("gpu.example.com", "gpu-0", "example.com/gpu=uuid-00001234-03-00-1f"), claim(driver, "pci-0000-03-00-6"))}, nil
+	}, Plugins: func() ([]*podresourcesapi.ContainerDevices, error) {
+		return append(podresourcestest.Of("example.com/vf", "0000:03:00.4", "0000:03:00.5"), podresourcestest.Of("example.com/other", "0000:03:00.6")...), nil
+	}}
 }
 
 func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
@@ -80,12 +61,7 @@ func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 	socket := filepath.Join(o.hostRoot, o.podResources)
 	_, err = podresources.Advertised(t.Context(), socket, "example.com/vf", "0000:03:00.4")
 	difftest.Says(t, err, "kubelet.sock")
-	listener, err := net.Listen("unix", socket)
-	difftest.Must(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, &kubelet{})
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
+	stop := kubelet().Serve(t, socket)
 	got, err := offered.Others(t.Context())
 	difftest.Must(t, err)
 	difftest.Equal(t, got, map[string]string{
@@ -97,7 +73,7 @@ func TestExternalAllocationsComeFromKubeletAndSRIOVCNI(t *testing.T) {
 			t.Errorf("a plugin offers %s: %v, %v; want %v", device, got, err, want)
 		}
 	}
-	server.Stop() // removes the socket
+	stop() // removes the socket
 	difftest.Write(t, socket, "", 0o600)
 	got, err = offered.Others(t.Context())
 	difftest.Says(t, err, "--pod-resources-socket") // the kubelet does not answer

@@ -17,7 +17,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -26,6 +25,7 @@ import (
 	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/podresources/podresourcestest"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/test/difftest"
@@ -151,36 +151,19 @@ func (c call) try(t *testing.T, d *door) {
 	difftest.Same(t, c.name+" after the faults", got, want)
 }
 
-// kubelet is a server of pod resources.
-type kubelet struct {
-	podresourcesapi.UnimplementedPodResourcesListerServer
-	code atomic.Uint32 // of each answer, which may be later than the call
-}
-
-func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
-	var pods []*podresourcesapi.PodResources
-	for n := range 3 {
-		pods = append(pods, &podresourcesapi.PodResources{Namespace: "ns", Name: fmt.Sprint("p", n), Containers: []*podresourcesapi.ContainerResources{{
-			Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{fmt.Sprintf("0000:03:00.%d", n)}}},
-		}}})
-	}
-	return &podresourcesapi.ListPodResourcesResponse{PodResources: pods}, grpcstatus.Error(codes.Code(k.code.Load()), "made up")
-}
-
-func (k *kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
-	devices := []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"0000:03:00.2"}}}
-	return &podresourcesapi.AllocatableResourcesResponse{Devices: devices}, grpcstatus.Error(codes.Code(k.code.Load()), "made up")
-}
-
 func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 	t.Parallel()
-	socket, k := filepath.Join(t.TempDir(), "kubelet"), &kubelet{}
-	listener, err := net.Listen("unix", socket)
-	difftest.Must(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, k)
-	go func() { _ = server.Serve(listener) }() // until Stop
-	t.Cleanup(server.Stop)
+	socket, vf := filepath.Join(t.TempDir(), "kubelet"), "example.com/vf"
+	var answer atomic.Uint32 // code of each answer, which may be later than the call
+	failing := func() error { return grpcstatus.Error(codes.Code(answer.Load()), "made up") }
+	podresourcestest.Kubelet{Pods: func() (pods []*podresourcesapi.PodResources, err error) {
+		for n := range 3 {
+			pods = append(pods, podresourcestest.Pod("ns", fmt.Sprint("p", n), podresourcestest.Of(vf, fmt.Sprintf("0000:03:00.%d", n))))
+		}
+		return pods, failing()
+	}, Plugins: func() ([]*podresourcesapi.ContainerDevices, error) {
+		return podresourcestest.Of(vf, "0000:03:00.2"), failing()
+	}}.Serve(t, socket)
 	d := openDoor(t, socket)
 	at := d.Addr().String()
 	memory := podresources.Memory{Socket: at}
@@ -189,7 +172,7 @@ func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 	for _, c := range []call{
 		{"devices of pods", func(ctx context.Context) (any, error) { return podresources.Ask(ctx, at) }},
 		{"devices of plugins", func(ctx context.Context) (any, error) {
-			return podresources.Advertised(ctx, at, "example.com/vf", "0000:03:00.2")
+			return podresources.Advertised(ctx, at, vf, "0000:03:00.2")
 		}},
 		{"memory", func(ctx context.Context) (any, error) {
 			given, err := memory.Ask(ctx)
@@ -202,11 +185,11 @@ func TestKubeletThatFailsIsNotAnEmptyAnswer(t *testing.T) {
 		c.try(t, d)
 		for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 			ctx, cancel := context.WithTimeout(t.Context(), patience) // the client repeats some requests
-			k.code.Store(uint32(code))
+			answer.Store(uint32(code))
 			if got, err := c.ask(ctx); err == nil {
 				t.Errorf("%s, %s: %v", c.name, code, got)
 			}
-			k.code.Store(uint32(codes.OK))
+			answer.Store(uint32(codes.OK))
 			cancel()
 		}
 	}

@@ -1,22 +1,19 @@
 package podresources_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"net"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/podresources/podresourcestest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -65,52 +62,25 @@ func TestDeviceIsFreeAfterTwoAnswersWithoutIt(t *testing.T) {
 	}
 }
 
-// kubelet serves the PodResources API, and refuses each other call of List because of its rate.
-type kubelet struct {
-	podresourcesapi.UnimplementedPodResourcesListerServer
-	pods    atomic.Pointer[podresourcesapi.ListPodResourcesResponse]
-	devices []*podresourcesapi.ContainerDevices
-	calls   atomic.Int32
-}
-
-func (k *kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
-	if k.calls.Add(1)%2 == 1 {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-	}
-	return k.pods.Load(), nil
-}
-
-func (k *kubelet) GetAllocatableResources(context.Context, *podresourcesapi.AllocatableResourcesRequest) (*podresourcesapi.AllocatableResourcesResponse, error) {
-	return &podresourcesapi.AllocatableResourcesResponse{Devices: k.devices}, nil
-}
-
+// The kubelet refuses each other call of List because of its rate.
 func TestKubeletSaysWhoHasWhichDevice(t *testing.T) {
 	const vf, other = "0000:01:10.0", "0000:01:10.2"
-	k := &kubelet{devices: []*podresourcesapi.ContainerDevices{{ResourceName: "intel.com/vf", DeviceIds: []string{other, vf}}}}
-	k.pods.Store(&podresourcesapi.ListPodResourcesResponse{})
+	var pods []*podresourcesapi.PodResources
+	devices, calls := podresourcestest.Of("intel.com/vf", other, vf), 0
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
-	listener, err := net.Listen("unix", socket)
-	difftest.Must(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, k)
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
+	stop := podresourcestest.Kubelet{Pods: func() ([]*podresourcesapi.PodResources, error) {
+		if calls++; calls%2 == 1 {
+			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+		}
+		return pods, nil
+	}, Plugins: func() ([]*podresourcesapi.ContainerDevices, error) { return devices, nil }}.Serve(t, socket)
 
 	memory := podresources.Memory{Socket: socket, Driver: "ours"}
-	_, err = memory.Ask(t.Context())
+	_, err := memory.Ask(t.Context())
 	difftest.Says(t, err, "the kubelet lists no pods; this counts only after a second such answer, at least 10 s later")
-	claim := func(driver, device string, cdi ...string) *podresourcesapi.DynamicResource {
-		from := &podresourcesapi.ClaimResource{DriverName: driver, DeviceName: device}
-		for _, name := range cdi {
-			from.CdiDevices = append(from.CdiDevices, &podresourcesapi.CDIDevice{Name: name})
-		}
-		return &podresourcesapi.DynamicResource{ClaimResources: []*podresourcesapi.ClaimResource{from}}
-	}
-	k.pods.Store(&podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{Namespace: "shop", Name: "idle"}, {
-		Namespace: "shop", Name: "web", Containers: []*podresourcesapi.ContainerResources{{Devices: k.devices[:1], DynamicResources: []*podresourcesapi.DynamicResource{
-			claim("a", "pci-10000-e1-00-7", "x/nic=0000:05:1f.1-x", "x/nic=0000:05:1f.1"), claim("b", "0000-3b-00-1f", "0000:06:00.1"), claim("ours", "0000-07-00-0"),
-		}}},
-	}}})
+	claim := podresourcestest.Claim
+	pods = []*podresourcesapi.PodResources{{Namespace: "shop", Name: "idle"}, podresourcestest.Pod("shop", "web", devices,
+		claim("a", "pci-10000-e1-00-7", "x/nic=0000:05:1f.1-x", "x/nic=0000:05:1f.1"), claim("b", "0000-3b-00-1f", "0000:06:00.1"), claim("ours", "0000-07-00-0"))}
 	got, err := podresources.Ask(t.Context(), socket)
 	difftest.Must(t, err)
 	difftest.Equal(t, got, podresources.Answer{
@@ -128,7 +98,7 @@ func TestKubeletSaysWhoHasWhichDevice(t *testing.T) {
 		difftest.Same(t, fmt.Sprint(test), fmt.Sprint(is), test[2])
 	}
 
-	server.Stop()
+	stop()
 	for _, socket := range []string{socket, "%zz\x00"} { // the second is no target of gRPC
 		memory.Socket = socket
 		given, err = memory.Ask(t.Context())

@@ -1,11 +1,9 @@
 package doctor_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,13 +11,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/podresources/podresourcestest"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/pkg/ctl/node"
@@ -30,17 +28,6 @@ import (
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
-
-type kubelet struct {
-	podresourcesapi.UnimplementedPodResourcesListerServer
-}
-
-func (kubelet) List(context.Context, *podresourcesapi.ListPodResourcesRequest) (*podresourcesapi.ListPodResourcesResponse, error) {
-	return &podresourcesapi.ListPodResourcesResponse{PodResources: []*podresourcesapi.PodResources{{
-		Namespace: "shop", Name: "dpdk-0",
-		Containers: []*podresourcesapi.ContainerResources{{Devices: []*podresourcesapi.ContainerDevices{{ResourceName: "example.com/vf", DeviceIds: []string{"10000:e1:00.1", "10000:e1:00.7", "gpu-7", "0000:00:0e.0"}}}}},
-	}}}, nil
-}
 
 func paths(t *testing.T) (doctor.Paths, string) {
 	t.Helper()
@@ -56,12 +43,9 @@ func paths(t *testing.T) (doctor.Paths, string) {
 func TestGatherCollectsLiveFacts(t *testing.T) {
 	p, dir := paths(t)
 	difftest.Must(t, capturetest.Load(t, "vmd").Unpack(p.Settings.Sysfs)) // 0000:00:0e.0 is no network device
-	listener, err := net.Listen("unix", p.PodResources)
-	difftest.Must(t, err)
-	server := grpc.NewServer()
-	podresourcesapi.RegisterPodResourcesListerServer(server, kubelet{})
-	go func() { _ = server.Serve(listener) }() // until Stop
-	t.Cleanup(server.Stop)
+	podresourcestest.Kubelet{Pods: func() ([]*podresourcesapi.PodResources, error) {
+		return []*podresourcesapi.PodResources{podresourcestest.Pod("shop", "dpdk-0", podresourcestest.Of("example.com/vf", "10000:e1:00.1", "10000:e1:00.7", "gpu-7", "0000:00:0e.0"))}, nil
+	}}.Serve(t, p.PodResources)
 	script := "#!/bin/sh\n>$0.asked\n" + // each plugin answers only after both were started
 		"until [ -e " + dir + "/bin/devinfo.asked -a -e " + dir + "/bin/sriov.asked ]; do sleep 0.01; done\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
 	difftest.Write(t, filepath.Join(dir, "bin/devinfo"), script, 0o755)
