@@ -18,7 +18,7 @@ import (
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/metadata"
-	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -128,8 +128,7 @@ func TestAgentWritesOnlySlicesOfItsNode(t *testing.T) {
 // limits of these types, so the test publishes the attributes in a slice.
 func TestServerAcceptsAllAttributes(t *testing.T) {
 	p := server(t)
-	host, err := capturefile.Load("../../testdata/hosts/igb-sriov.txtar")
-	must(t, err)
+	host := capturetest.Load(t, "igb-sriov")
 	long := "/" + strings.Repeat("s", resourceapi.DeviceAttributeMaxValueLength-1)
 	for _, info := range []devinfo.Info{
 		{Type: devinfo.TypePCI, PCI: &devinfo.PCI{

@@ -4,6 +4,7 @@ package difftest
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -233,6 +234,16 @@ func ProcessorTime(t testing.TB) time.Duration {
 	var used syscall.Rusage
 	Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// ReadCalls returns the number of read system calls of this process. The runtime makes some of them, and pipes of other
+// processes take a varying number.
+func ReadCalls(t testing.TB) (calls int) {
+	t.Helper()
+	_, after, _ := strings.Cut(Read(t, "/proc/self/io"), "syscr: ")
+	_, err := fmt.Sscan(after, &calls)
+	Must(t, err)
+	return calls
 }
 
 // Unprintable has characters that a terminal or a reader obeys: escape sequences of 7 and 8 bits, control characters, and

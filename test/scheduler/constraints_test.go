@@ -15,7 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -133,9 +133,7 @@ const driver = "cni.dra.networking.x-k8s.io"
 // offered returns the slices that a node publishes for a captured host.
 func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	t.Helper()
-	file, err := capturefile.Load("../../testdata/hosts/" + name + ".txtar")
-	must(t, err)
-	host, err := inventory.Captured(file)
+	host, err := inventory.Captured(capturetest.Load(t, name))
 	must(t, err)
 	devices, _, err := inventory.Read(host)
 	must(t, err)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -119,9 +120,7 @@ func Peers(t testing.TB, names ...string) string {
 // Sys unpacks the /sys of a captured host into dir.
 func Sys(t testing.TB, host, dir string) {
 	t.Helper()
-	h, err := capturefile.Load("../../testdata/hosts/" + host + ".txtar")
-	difftest.Must(t, err)
-	difftest.Must(t, Unpack(h, dir))
+	difftest.Must(t, Unpack(capturetest.Load(t, host), dir))
 }
 
 // Unpack writes a captured host's /sys to dir. It leaves out attributes with read errors, because no file can return

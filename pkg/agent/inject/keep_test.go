@@ -523,24 +523,15 @@ func TestCostOfDecisionIsThatOfAnEmptyNode(t *testing.T) {
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
 		a := r.opened()
 		r.make(a, pod(), container())
-		before := readCalls(t)
+		before := difftest.ReadCalls(t)
 		r.make(a, pod(), container())
-		reads = append(reads, readCalls(t)-before)
+		reads = append(reads, difftest.ReadCalls(t)-before)
 	}
 	for _, other := range reads[1:] {
 		if reads[0] == 0 || other > 2*reads[0] {
 			t.Errorf("with 0, 10 and 1000 other attachments a decision makes %v calls of read", reads)
 		}
 	}
-}
-
-// readCalls returns the number of read system calls of this process.
-func readCalls(t *testing.T) (calls int) {
-	t.Helper()
-	_, after, _ := strings.Cut(difftest.Read(t, "/proc/self/io"), "syscr: ")
-	_, err := fmt.Sscan(after, &calls)
-	difftest.Must(t, err)
-	return calls
 }
 
 // hung blocks each Interface call until the test closes answer.

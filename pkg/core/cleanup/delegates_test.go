@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,9 +73,9 @@ func cost(t *testing.T, attachments int, f func(n *node)) int {
 	for vf := range attachments {
 		n.add(fmt.Sprint("c", vf), fmt.Sprint("pod", vf), vf, time.Now())
 	}
-	own := readCalls(t)
+	own := difftest.ReadCalls(t)
 	f(n)
-	return readCalls(t) - own
+	return difftest.ReadCalls(t) - own
 }
 
 func TestCostOfDelIsThatOfAnEmptyNode(t *testing.T) {
@@ -98,16 +97,6 @@ func TestCostOfGCGrowsWithTheNumberOfStaleAttachments(t *testing.T) {
 	if few, many := cost(t, 8, gc), cost(t, 32, gc); many > 5*few { // with all entries read for each of them, it was more than 6 times
 		t.Errorf("GC of 8 and 32 attachments makes %d and %d calls of read", few, many)
 	}
-}
-
-// readCalls returns the number of read system calls of this process. The runtime makes some of them, and pipes of delegates
-// take a varying number.
-func readCalls(t *testing.T) int {
-	t.Helper()
-	m := regexp.MustCompile(`syscr: (\d+)`).FindStringSubmatch(difftest.Read(t, "/proc/self/io"))
-	calls, err := strconv.Atoi(m[1])
-	difftest.Must(t, err)
-	return calls
 }
 
 // The second sandbox of a pod gets the device of the first one, whose DEL is late. Meanwhile the clock was set back.

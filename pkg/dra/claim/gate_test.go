@@ -320,10 +320,10 @@ func TestCostOfPodIsLinear(t *testing.T) {
 				all = append(all, r.ClaimOf(fmt.Sprint("c", c), fmt.Sprint("u", c), "pod", networks...))
 			}
 			r.Prepare(all...)
-			before := readCalls(t)
+			before := difftest.ReadCalls(t)
 			sb := r.RunSandbox("s1", "pod")
 			dratest.WaitIdle()
-			n = readCalls(t) - before
+			n = difftest.ReadCalls(t) - before
 			difftest.Equal(t, len(r.Plugins.InterfaceNames()), claims*8)
 			r.EndPod(sb)
 		})
@@ -333,17 +333,6 @@ func TestCostOfPodIsLinear(t *testing.T) {
 	if many > 6*few {
 		t.Errorf("%d calls of read for 16 interfaces, %d for 64", few, many)
 	}
-}
-
-// readCalls returns how often this process has called read(2).
-func readCalls(t *testing.T) (n int) {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/io")
-	difftest.Must(t, err)
-	_, after, _ := strings.Cut(string(text), "syscr: ")
-	_, err = fmt.Sscan(after, &n)
-	difftest.Must(t, err)
-	return n
 }
 
 // No plugin of the chain writes device information. A user who can replace the file with a link would choose the file
