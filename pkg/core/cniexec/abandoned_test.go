@@ -17,6 +17,8 @@ import (
 
 // A plugin that hangs outlives its killed caller. It is ended at its limit, with the child that inherited the lock.
 func TestHangingPluginOfKilledCallerIsEndedAtItsLimit(t *testing.T) {
+	zombie := exec.Command("true") // a plugin that has ended, which the list of holders may still have
+	must(t, zombie.Start(), unix.Waitid(unix.P_PID, zombie.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
 	for name, c := range map[string]struct {
 		plugin string
 		limit  time.Duration
@@ -45,7 +47,7 @@ func TestHangingPluginOfKilledCallerIsEndedAtItsLimit(t *testing.T) {
 			if !c.alive {
 				end()
 			}
-			ended, err := cniexec.EndAbandoned(holders(t, lock.Name()), mark, c.limit)
+			ended, err := cniexec.EndAbandoned(append(holders(t, lock.Name()), store.Process{ID: zombie.Process.Pid}), mark, c.limit)
 			must(t, err)
 			if isFree := free(t, lock.Name()); ended != c.ends || isFree != c.ends {
 				t.Errorf("ended: %v, the lock is free: %v, want %v", ended, isFree, c.ends)
@@ -58,6 +60,7 @@ func TestHangingPluginOfKilledCallerIsEndedAtItsLimit(t *testing.T) {
 			}
 		})
 	}
+	must(t, zombie.Wait())
 }
 
 func TestPluginThatIgnoresSIGTERMIsKilled(t *testing.T) {

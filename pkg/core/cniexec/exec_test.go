@@ -102,6 +102,7 @@ func TestOutputAndExitStatusDecideWhetherPluginFailed(t *testing.T) {
 		{allButAdd, "", nil, noResults},
 		{every, cniexec.ReasonDied, []string{"/plugin: exit status 9", `standard output "out"`, `standard error "err"`}, []string{"echo out; echo err >&2; exit 9"}},
 		{every, cniexec.ReasonDied, []string{"/plugin: signal: killed"}, []string{"kill -KILL $$"}},
+		{"DEL", cniexec.ReasonDied, []string{`xxx"`}, []string{"head -c 1024 /dev/zero | tr '\\0' x >&2; exit 1"}},
 		{every, cniexec.ReasonDied, []string{`standard error "begins\nxxx`, `xxx..."`}, []string{"echo begins >&2; head -c 3000 /dev/zero | tr '\\0' x >&2; exit 1"}},
 	} {
 		for _, text := range test.scripts {

@@ -27,8 +27,8 @@ type Network struct {
 	Dirs    []string    // directories of the plugins, CNI_PATH
 	Exec    invoke.Exec // an *Exec, or one that adds to it
 
-	// Cache is a directory for libcni's cache. It is removed before each verb and after each ADD, because libcni trusts
-	// the cache, although the caller's own record is authoritative.
+	// Cache is a directory for libcni's cache. It is removed before each verb that reads it and after each ADD, because
+	// libcni trusts the cache, although the caller's own record is authoritative.
 	Cache string
 
 	// Before is called before each plugin's ADD. An error stops Add. nil = none.
@@ -52,7 +52,6 @@ func (e *PluginError) Unwrap() error { return e.Err }
 // prev is the first plugin's prevResult; nil = none.
 func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 	n.Started, n.Result = 0, prev
-	n.emptyCache()
 	for i := range n.List.Plugins {
 		if n.Before != nil {
 			if err := n.Before(); err != nil {

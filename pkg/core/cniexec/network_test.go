@@ -84,9 +84,10 @@ func TestFailedAddNamesPluginAndCountsStartedOnes(t *testing.T) {
 		"missing":    {[]string{"a", "none"}, nil, 1, `none: CNI plugin "none": not installed`},
 		"stopped":    {[]string{"a"}, stop, 0, "a signal"},
 		"garbage":    {[]string{"garbage"}, nil, 1, "garbage: "},
+		"odd":        {[]string{"odd"}, nil, 1, "odd: json: "}, // without libcni's words
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, calls := network(t, "1.0.0", map[string]string{"a": says, "fails": fails, "garbage": "echo garbage"}, c.order...)
+			n, calls := network(t, "1.0.0", map[string]string{"a": says, "fails": fails, "garbage": "echo garbage", "odd": `echo '{"cniVersion": "1.0.0", "ips": 5}'`}, c.order...)
 			_ = os.Remove(n.Dirs[0] + "/none")
 			n.Before = func() error { return c.before }
 			_, err := n.Add(nil)
@@ -96,6 +97,13 @@ func TestFailedAddNamesPluginAndCountsStartedOnes(t *testing.T) {
 			calls()
 		})
 	}
+	n, _ := network(t, "1.0.0", map[string]string{"a": says}, "a")
+	n.Cache = n.Dirs[0] + "/a/cache" // in a file
+	_, err := n.Add(nil)
+	difftest.As[*os.PathError](t, err)
+	if errors.As(err, new(*cniexec.PluginError)) {
+		t.Errorf("the plugin is blamed: %v", err)
+	}
 }
 
 func TestDelRunsEveryPluginUnlessCallerStops(t *testing.T) {
@@ -104,9 +112,31 @@ func TestDelRunsEveryPluginUnlessCallerStops(t *testing.T) {
 	if got := calls(); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "b: ") || strings.Count(got, "DEL") != 3 {
 		t.Errorf("%v; %q", errs, got)
 	}
+	if errs := n.Del(json.RawMessage("{"), nil); len(errs) != 3 || calls() != "" {
+		t.Errorf("without a result to pass on: %v", errs)
+	}
 	errs = n.Del(nil, func(error) bool { return true })
 	if got := calls(); len(errs) != 1 || strings.Count(got, "DEL") != 2 {
 		t.Errorf("%v; %q", errs, got)
+	}
+}
+
+// A plugin gets the caller's result, in its version, and never one that a killed caller has left in libcni's cache.
+func TestPluginsGetResultInTheirVersion(t *testing.T) {
+	for cniVersion, passed := range map[string]int{"0.3.1": 0, "0.4.0": 1, "1.0.0": 1} {
+		n, calls := network(t, cniVersion, map[string]string{"a": `[ $CNI_COMMAND = DEL ] || echo '{"cniVersion": "0.4.0"}'`}, "a")
+		result, err := n.Add(nil)
+		must(t, err)
+		difftest.Contains(t, string(result), `"cniVersion":"`+cniVersion+`"`)
+		for _, given := range []json.RawMessage{result, nil} {
+			_, err = libcni.NewCNIConfigWithCacheDir(n.Dirs, n.Cache, n.Exec).AddNetworkList(t.Context(), n.List, n.Runtime)
+			must(t, err, os.Remove(n.Dirs[0]+"/calls"))
+			if errs := n.Del(given, nil); errs != nil {
+				t.Error(errs)
+			}
+			difftest.Same(t, "results for DEL of "+cniVersion, strings.Count(calls(), "prevResult"), passed)
+			passed = 0
+		}
 	}
 }
 
@@ -115,6 +145,7 @@ func TestFindInPathSearchesBelowRoot(t *testing.T) {
 	must(t, os.MkdirAll(root+"/a/plugin", 0o755)) // a directory is not a plugin
 	must(t, os.MkdirAll(root+"/b", 0o755))
 	must(t, os.WriteFile(root+"/b/plugin", nil, 0o755))
+	must(t, os.WriteFile(root+"/b/plain", nil, 0o644))
 	must(t, os.Symlink("/b", root+"/link")) // resolved below the root
 	must(t, os.Symlink("../../b", root+"/far"))
 	must(t, os.Symlink("/etc", root+"/ours"))
@@ -136,6 +167,7 @@ func TestFindInPathSearchesBelowRoot(t *testing.T) {
 	for plugin, want := range map[string]string{
 		"macvaln": `CNI plugin "macvaln": not installed in /opt/cni/bin or /b or /ours`,
 		"passwd":  `CNI plugin "passwd": not installed`,
+		"plain":   `CNI plugin "plain": /b/plain is not executable: chmod 0755 it`,
 		"":        `CNI plugin "": type must be the name of an executable`,
 		"../b/x":  `CNI plugin "../b/x": type must be the name of an executable`,
 	} {
