@@ -42,10 +42,10 @@ func (c *Call) attach(done *undo) error {
 	if err := r.commit(p, done); err != nil {
 		return err
 	}
-	if err := c.interrupted(); err != nil {
-		return err
+	if _, err := c.Stdout.Write(slices.Concat(r.extended(p).JSON(), []byte("\n"))); err != nil {
+		return failure.New(failure.IO, fmt.Errorf("print the result: %w", err), "")
 	}
-	return r.print(p)
+	return nil
 }
 
 // extended returns the CNI result with the device's pciID or socketPath, and a sandboxed interface if Multus needs one.
@@ -66,11 +66,4 @@ func (r request) extended(p plan) *result.Result {
 	}
 	res.Identify(r.c.Attachment.IfName, r.c.Attachment.Netns, pciID, socket)
 	return res
-}
-
-func (r request) print(p plan) error {
-	if _, err := r.c.Stdout.Write(slices.Concat(r.extended(p).JSON(), []byte("\n"))); err != nil {
-		return failure.New(failure.IO, fmt.Errorf("print the result: %w", err), "")
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package devinfo
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 
 	"devinfo-cni.io/devinfo"
@@ -92,9 +91,7 @@ func (r request) mountablePath() (string, error) {
 	if r.file.name == "" {
 		return "", nil
 	}
-	if err := store.Unexposed(r.c.Node.DeviceInfoDir); errors.As(err, new(*fs.PathError)) {
-		return "", err
-	} else if err != nil {
+	if err := store.Unexposed(r.c.Node.DeviceInfoDir); err != nil {
 		_, err = r.c.unlessStrict(failure.New(failure.Config, fmt.Errorf("containers do not get the device-info file: %w", err),
 			"see \"namei -l "+r.c.Node.DeviceInfoDir+"\"; chown each directory to root with mode 0755, or set deviceInfoDir to a directory where that holds"))
 		return "", err

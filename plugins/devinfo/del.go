@@ -17,11 +17,9 @@ func (c *Call) del() error {
 		c.Log.Warn("nothing done: devinfo runs as its own delegate")
 		return nil
 	}
-	if c.Args.Netns != "" {
-		if err := checkNetns(c.Args); err != nil && failure.Code(err) != failure.IO {
-			c.Log.Warn("treating the network namespace as gone", "error", err)
-			c.Args.Netns = ""
-		}
+	if err := checkNetns(c.Args); err != nil && c.Args.Netns != "" && failure.Code(err) != failure.IO {
+		c.Log.Warn("treating the network namespace as gone", "error", err)
+		c.Args.Netns = ""
 	}
 	if err := c.Journal.Own(); err != nil { // root would run the delegates that another user names
 		c.Log.Warn("ignoring the journal", "error", err)

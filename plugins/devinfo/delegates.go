@@ -1,7 +1,6 @@
 package devinfo
 
 import (
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/failure"
 	"devinfo-cni.io/pkg/core/result"
 )
@@ -10,9 +9,12 @@ import (
 // will take, and writes the facts known so far to the device-info file for them. It returns the request with their last
 // result and what they left of the file, so that ADD goes on as for a network whose prevResult is that result.
 func (r request) runDelegates(done *undo) (request, error) {
-	known, err := r.knownInfo() // returns an error for a conflict before anything is changed
+	_, known, err := r.find("") // returns an error for a conflict before anything is changed
 	if err != nil {
 		return r, err
+	}
+	if r.file.name == "" || known.Validate().Err() != nil { // also if there is none
+		known = nil
 	}
 	p := plan{info: known, entry: r.newEntry(known)}
 	e := p.entry
@@ -30,15 +32,6 @@ func (r request) runDelegates(done *undo) (request, error) {
 	r.file.own = known
 	r.file, err = r.c.reread(r.file)
 	return r, err
-}
-
-// knownInfo returns the device information known before the delegates run, or nil if it is incomplete or has no file.
-func (r request) knownInfo() (*devinfo.Info, error) {
-	_, info, err := r.find("")
-	if err != nil || r.file.name == "" || info.Validate().Err() != nil { // also if there is none
-		return nil, err
-	}
-	return info, nil
 }
 
 // addDelegates runs ADD of the delegates, whose inverse is the DEL of those that it has started. They may write the

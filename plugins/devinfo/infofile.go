@@ -154,9 +154,6 @@ func setContent(dir *store.Dir, name string, text []byte) error {
 // key in another letter case differs, because Validate refuses such a key, and so does one with "punt", because only Parse
 // reads it as "inject-punt".
 func sameInfo(file []byte, info *devinfo.Info) bool {
-	if file == nil || info == nil {
-		return false
-	}
 	now, err := devinfo.Parse(file)
 	if err != nil || now.Validate().Err() != nil || bytes.Contains(file, []byte(`"punt"`)) {
 		return false

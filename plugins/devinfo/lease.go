@@ -47,12 +47,10 @@ func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, grant
 func (r request) bare(info *devinfo.Info) (bool, error) {
 	texts := info.Texts()
 	address, err := pci.Parse(texts["pci-address"])
-	switch {
-	case len(r.c.Config.DeviceIDs) == 0:
-		return false, nil
+	switch named := len(r.c.Config.DeviceIDs) > 0; {
 	case info != nil && info.Type == devinfo.TypeVDPA:
-		return texts["driver"] == "vhost", nil
-	case err != nil:
+		return named && texts["driver"] == "vhost", nil
+	case err != nil || !named:
 		return false, nil
 	}
 	fn, _, err := r.c.Finder.Sys.PCI(address)

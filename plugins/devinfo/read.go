@@ -161,7 +161,6 @@ func (c *Call) takeOver(file string, done *undo) (*journal.Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("clean up after an earlier ADD: %w", err)
 	}
-	former.Unlock()
 	return nil, nil
 }
 
@@ -169,10 +168,7 @@ func (c *Call) takeOver(file string, done *undo) (*journal.Entry, error) {
 // since. What a killed ADD has replaced comes back.
 func (c *Call) spareFile(ended *cleanup.Removal, killed bool) error {
 	dir, former := store.Open(ended.Dir), ended.Entry
-	text, info, err := c.readInfo(dir, ended.File)
-	if err != nil || info == nil {
-		return err
-	}
+	text, _, err := c.readInfo(dir, ended.File)
 	own := sameInfo(text, ownInfo(former))
 	if own && killed {
 		err = setContent(dir, former.File, former.Original)

@@ -62,11 +62,7 @@ func TestErrorsArePrintable(t *testing.T) {
 		"CNI_CONTAINERID": "c0ffee", "CNI_IFNAME": "net1", "CNI_NETNS": podNetns, "CNI_PATH": binDir, "CNI_ARGS": "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=6e0c",
 	}
 	linktest.Run(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.host("mlx5-legacy", "", nil)
-		for name, value := range map[string]string{storyHost: hostFile, storyLog: childrenLog, storyBoot: "boot-0", "DEVINFO_NODE_CONFIG": nodeFile} {
-			t.Setenv(name, value)
-		}
+		settled(t)
 		found := 0
 		call := func(what, config string, env map[string]string) {
 			for _, verb := range []string{"STATUS", "CHECK", "ADD", "ADD", "CHECK", "GC", "DEL"} {
