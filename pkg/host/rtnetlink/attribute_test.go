@@ -219,5 +219,20 @@ func TestAnswersOfOtherProgramsAreIgnored(t *testing.T) {
 		if f, err := ParseLink(answer, Local); err != nil || f.Name != "lo" {
 			t.Errorf("got %+v, %v", f, err)
 		}
+		_, err = c.receive()
+		difftest.Is(t, err, unix.EAGAIN)
+		c.Close()
+		for what, f := range map[string]func() error{
+			"Get":     func() error { _, err := c.Get(Local, 1); return err },
+			"Links":   func() error { _, err := c.Links(SkipStats); return err },
+			"SetLink": func() error { return c.SetLink(1, msg) },
+			"NewLink": func() error { return c.NewLink() },
+			"NSID":    func() error { _, _, err := c.NSID(forger.GetFd()); return err },
+		} {
+			if err := f(); err == nil {
+				t.Errorf("%s works on a closed socket", what)
+			}
+		}
+		difftest.Equal(t, c.BusInfo("lo"), "")
 	})
 }
