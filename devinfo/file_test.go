@@ -35,12 +35,6 @@ func TestWriteFileCompletesTheVersion(t *testing.T) {
 			t.Errorf("version %q: the file has %q, and info %q", version, got.Version, info.Version)
 		}
 	}
-	older := vf()
-	older.Version, older.PCI.Representor = "1.0.0", "eth5"
-	must(t, devinfo.WriteFile(path, older))
-	if got, err := devinfo.ReadFile(path); err != nil || got.Version != "1.1.0" {
-		t.Errorf("with a key of 1.1.0: %v, %v", got, err)
-	}
 }
 
 func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
