@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,34 +38,6 @@ func TestTableNamesEachCardOnce(t *testing.T) {
 		}
 		if len(f.VFDriver) == 0 && f.Finds&nic.VF != 0 {
 			t.Errorf("%s: VFs without a driver", f.Driver)
-		}
-	}
-}
-
-// Machines with pciutils or hwdata have the database. It may be older than a card.
-func TestFunctionsAreNoVFsInPCIIDDatabase(t *testing.T) {
-	files, _ := filepath.Glob("/usr/share/*/pci.ids")
-	if files == nil {
-		t.Skip("this machine has no pci.ids")
-	}
-	names, vendor := map[string]string{}, ""
-	for line := range strings.Lines(difftest.Read(t, files[0])) {
-		id, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		switch {
-		case !strings.HasPrefix(line, "\t"):
-			vendor = id
-		case !strings.HasPrefix(line, "\t\t"):
-			names[vendor+":"+id] = name
-		}
-	}
-	isVF := regexp.MustCompile(`Virtual Function|VF$|\[VF\]`)
-	for _, f := range nic.Families() {
-		for _, p := range f.Products {
-			for _, id := range p.IDs {
-				if isVF.MatchString(names[id]) {
-					t.Errorf("%s is a VF in the database: %s", id, names[id])
-				}
-			}
 		}
 	}
 }

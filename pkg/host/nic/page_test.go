@@ -6,9 +6,8 @@ import (
 	"testing"
 
 	"devinfo-cni.io/pkg/host/nic"
-	"devinfo-cni.io/test/goldentest"
-
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 const (
