@@ -3,7 +3,6 @@ package link_test
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -67,27 +66,6 @@ func TestInterfacesOfNamespace(t *testing.T) {
 			"Ports":       func() error { _, err := link.Handle{Bus: "pci", Device: pf}.Ports(); return err },
 			"SeesMounts":  func() error { _, err := link.SeesMounts(pod); return err },
 		})
-	})
-}
-
-// A thread that stayed would keep the namespace, and a VF in it.
-func TestThreadReturnsToItsNamespace(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		pod := linktest.NewNetns(t)
-		before, err := os.Readlink("/proc/thread-self/ns/net")
-		must(t, err)
-		for range 100 {
-			kernel().Interface(pod, "lo")
-			threads, err := filepath.Glob("/proc/self/task/*/ns/net")
-			if err != nil || len(threads) == 0 {
-				t.Fatalf("%d threads, %v", len(threads), err)
-			}
-			for _, thread := range threads {
-				if now, err := os.Readlink(thread); err == nil && now != before {
-					t.Fatalf("%s is in %s, not in %s", thread, now, before)
-				}
-			}
-		}
 	})
 }
 

@@ -107,20 +107,6 @@ func TestRepresentorFromDevlinkPort(t *testing.T) {
 	}
 }
 
-func TestPCIDomainMayHaveFiveDigits(t *testing.T) {
-	const wide = "10000:e1:00.0"
-	requested := ""
-	e := on(netdevs("up p0 aa "+wide, "sys5 pf0vf5 aa "+wide))
-	e.Ports = func(pf string) ([]link.PortRecord, error) {
-		requested = pf
-		return []link.PortRecord{port("dev0 pf0vf0")}, nil
-	}
-	wantRepresentors(t, e, wide, "VF 0: dev0", "VF 5: sys5", "VF 6:")
-	if requested != wide {
-		t.Errorf("devlink request for %q", requested)
-	}
-}
-
 // The name of a port and its attributes decide together, each form with each: a controller of this host may have another
 // number than 0, and kernels differ in whether the name has it.
 func TestPortsOfOtherControllersAreIgnored(t *testing.T) {

@@ -59,6 +59,15 @@ func TestWithinReturnsErrorOfFunctionUnchanged(t *testing.T) {
 				return nil
 			}))
 		}
+		threads, err := filepath.Glob("/proc/self/task/*/ns/net") // one that stays in a namespace keeps it, and a VF in it
+		if err != nil || len(threads) == 0 {
+			t.Errorf("%d threads, %v", len(threads), err)
+		}
+		for _, thread := range threads {
+			if now, err := os.Readlink(thread); err == nil && now != here {
+				t.Errorf("%s stays in %s", thread, now)
+			}
+		}
 	})
 }
 
