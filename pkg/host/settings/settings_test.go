@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 var must = difftest.Must
@@ -69,9 +71,9 @@ func TestPromiscIsOnlyTheUsersFlag(t *testing.T) {
 func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
-		k := kernel()
+		k, nic := kernel(), named(t, "nic")
 		for n := range 490 {
-			must(t, k.SetAltName(named(t, "nic"), fmt.Sprintf("%0127d", n), true))
+			must(t, k.SetAltName(nic, fmt.Sprintf("%0127d", n), true))
 		}
 		names := strings.Fields(read(t, "nic")[settings.AltNames])
 		if len(names) != 490 {
@@ -81,7 +83,7 @@ func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
 			t.Errorf("got %+v, %v", i, err)
 		}
 		for _, name := range names {
-			must(t, k.SetAltName(named(t, "nic"), name, false))
+			must(t, k.SetAltName(nic, name, false))
 		}
 		difftest.Equal(t, read(t, "nic")[settings.AltNames], "")
 	})
@@ -129,6 +131,25 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 			"SetVF":      func() error { return k.SetVF("nic", 0, settings.VFTrust, settings.VF{}) },
 			"Live":       func() error { _, err := hostdev.Live(sysfs.New(os.DirFS("/sys"))); return err },
 		})
+	})
+}
+
+func TestUsableNamesEachBrokenRule(t *testing.T) {
+	goldentest.Lines(t, "testdata/usable.txt", func(line string) (output []string) {
+		var c struct {
+			settings.Condition
+			Of            *hostdev.Device
+			Carry, Closed bool
+		}
+		must(t, json.Unmarshal([]byte(line), &c))
+		c.Condition.Of, c.Condition.Carry, c.Condition.Closed = c.Of, c.Carry, c.Closed
+		for _, f := range settings.Usable(c.Condition) {
+			output = append(output, fmt.Sprintf("%s, maybe %v: %s: %s", f.Rule, f.Maybe, f.Found, f.Remedy))
+		}
+		if c.Dump != nil {
+			output = append(output, fmt.Sprint("harmless: ", c.Dump.Harmless()))
+		}
+		return output
 	})
 }
 
