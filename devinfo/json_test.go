@@ -52,9 +52,8 @@ func TestParseFailsUnlessTextIsOneJSONObject(t *testing.T) {
 			t.Errorf("Parse(%s): got %#v", in, err)
 		}
 	}
+	parse(t, deep(100))
 }
-
-func TestParseReadsHundredLevels(t *testing.T) { parse(t, deep(100)) }
 
 // deep returns device information with the given number of levels.
 func deep(levels int) string {
@@ -62,24 +61,14 @@ func deep(levels int) string {
 }
 
 // Go's JSON decoder ignores letter case, folds the long s (ſ) to s, and uses the last of several such keys.
-func TestKeyInOtherLetterCaseIsViolationAndNeverWritten(t *testing.T) {
-	const good = "{\n  \"type\": \"pci\",\n  \"version\": \"1.1.0\",\n  \"pci\": {\n    \"pci-address\": \"0000:00:03.0\"\n  }\n}\n"
-	for text, want := range map[string]string{
-		`{"pci": {"pci-address": "0000:00:03.0", "PCI-Address": 5}, "type": "pci", "version": "1.1.0"}`:                   `$.pci.PCI-Address: 5: must be spelled "pci-address"`,
-		`{"pci": {"pci-address": "0000:00:03.0", "pci-addre\u017f\u017f": ""}, "type": "pci", "version": "1.1.0"}`:        `$.pci.pci-addreſſ: "": must be spelled "pci-address"`,
-		`{"pci": {"pci-address": "0000:00:03.0"}, "type": "pci", "version": "1.1.0", "Vhost-User": {}, "x": {"Type": 1}}`: `$.Vhost-User: {}: must be spelled "vhost-user"`,
-	} {
+func TestKeyInOtherLetterCaseIsNeverWritten(t *testing.T) {
+	const good = "{\n  \"pci\": {\n    \"pci-address\": \"a\"\n  }\n}\n"
+	for _, text := range []string{`{"pci": {"pci-address": "a", "PCI-Address": 5}}`, `{"pci": {"pci-address": "a", "pci-addreſſ": ""}}`, `{"pci": {"pci-address": "a"}, "Vhost-User": {}}`} {
 		i := parse(t, text)
-		for _, v := range []devinfo.Violations{i.Validate(), i.Clone().ValidateDeclared()} {
-			if len(v.Errors()) != 1 || !strings.HasPrefix(v.Err().Error(), "invalid device-info: "+want) {
-				t.Errorf("%s: got %v", text, v)
-			}
-		}
-		delete(i.Extra, "x")
 		wantEncoding(t, i, good)
 		for _, merged := range []*devinfo.Info{devinfo.Merge(i, nil, nil), devinfo.Merge(nil, i, nil), devinfo.Merge(nil, nil, i)} {
-			if wantEncoding(t, merged, good); merged.Validate() != nil {
-				t.Errorf("%s: merged: %v", text, merged.Validate())
+			if len(merged.Extra) > 0 || merged.PCI != nil && len(merged.PCI.Extra) > 0 {
+				t.Errorf("%s: merged: %s", text, merged.Encode())
 			}
 		}
 	}
