@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -19,27 +18,6 @@ import (
 )
 
 var full = []string{"1:7"} // /dev/full
-
-func TestProcessThatHasDeviceOpenIsFound(t *testing.T) {
-	file, err := os.Open("/dev/full")
-	if err != nil {
-		t.Skip(err)
-	}
-	defer file.Close()
-	holder := exec.Command("sleep", "60")
-	holder.Stdin = file
-	difftest.Must(t, holder.Start())
-	defer func() { _, _ = holder.Process.Kill(), holder.Wait() }()
-	found, err := process.Opened("/proc", full)
-	difftest.Must(t, err)
-	pids := map[int]string{}
-	for _, h := range found {
-		pids[h.PID] = h.Command
-	}
-	if pids[holder.Process.Pid] != "sleep" || pids[os.Getpid()] == "" {
-		t.Errorf("found %v", found)
-	}
-}
 
 // Most threads share the descriptors of their process, which is found once.
 func TestThreadWithDescriptorsOfItsOwnIsFound(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/pkg/host/stack/stacktest"
 	"devinfo-cni.io/test/difftest"
@@ -206,6 +207,19 @@ func check(t *testing.T, s stacktest.Shape, k keeper, in, next, wire string, sur
 		difftest.Must(t, netlink.LinkDel(nic))
 	}
 	end()
+}
+
+// No kernel of the tests has hardware in another network namespace. [link.Interface.Borrows] decides.
+func TestDeviceIsThatOfItsOwnInterface(t *testing.T) {
+	busInfo := func(name string) string { return map[string]string{"old": "0000:01:00.2"}[name] }
+	for want, list := range map[string][]rtnetlink.Link{
+		"0000:01:00.2": {{Parent: "0000:01:00.2"}, {Parent: "0000:01:00.2", Kind: "ipoib"}, {Name: "old"}},
+		"":             {{Parent: "0000:01:00.2", Kind: "ipoib", Lower: 3}, {Parent: "0000:01:00.2", PortName: "pf0vf1"}, {Name: "old", Kind: "tun"}, {}},
+	} {
+		for _, l := range list {
+			difftest.Same(t, fmt.Sprintf("%+v", l), stack.Device(l, busInfo), want)
+		}
+	}
 }
 
 func TestFreeInterfaceHasNoOtherReceiver(t *testing.T) {
