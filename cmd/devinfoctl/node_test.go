@@ -144,29 +144,37 @@ func TestUnreadableRecordsHaveRemedy(t *testing.T) {
 	n := newNode(t)
 	boot, err := journal.BootID()
 	n.must(err)
-	n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true})
-	n.must(journal.Open(n.StateDir, boot).Hold(&journal.Claim{UID: "u2", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}))
-	claims := n.claim(`{"schema": 1, "namespace": "shop", "name": "net", "uid": "u2", "attachments": [{"network": "net-b", "ifName": "net1", "phase": "Added", "sandbox": "s", "list": {}}]}`)
+	attachment := n.put(journal.Entry{Key: container("c0ffee"), Netns: aliveNetns, Complete: true}).Path(n.StateDir)
+	for _, uid := range []string{"u1", "u2"} {
+		n.must(journal.Open(n.StateDir, boot).Hold(&journal.Claim{UID: uid, Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Shared}}}))
+	}
+	claims := n.claim(`{"schema": 1, "namespace": "shop", "name": "net", "uid": "u1", "attachments": [{"network": "net-b", "ifName": "net1", "phase": "Prepared", "list": {}}]}`)
 	difftest.Write(t, filepath.Join(claims, "offer"), `{"devices": [{"name": "net-br0", "kind": "bridge", "ifName": "br0", "sharing": "shared"}]}`, 0o644)
 	driverRuns(t, claims)
-	readable := func(path string, is bool) {
-		mode := map[bool]os.FileMode{true: 0o755, false: 0}[is] // its owner cannot read it either
-		n.must(os.Chmod(path, mode))
+	n.giveAway()
+	of := func(command string) outcome {
+		return n.unprivileged(append([]string{"--dra-state-dir", claims}, strings.Fields(command)...)...)
 	}
+	restore := func() {}
+	t.Cleanup(func() { restore() })
 	for path, commands := range map[string]string{
-		filepath.Join(n.StateDir, "attachments"): "list,list x,check,gc --dry-run,gc --yes,doctor", filepath.Join(n.StateDir, "claims"): "list,list x,check,doctor,gc --claim u2 --dry-run",
-		filepath.Join(n.StateDir, "claims", "u2"): "list,check,doctor,gc --claim u2 --dry-run", claims: "list,check,doctor,offered", filepath.Join(claims, "u1.json"): "list,check,doctor,offered",
+		"": "list,check,gc --dry-run,offered,topology", filepath.Dir(attachment): "list,list x,check,gc --dry-run,gc --yes,doctor", attachment: "list,check,gc --dry-run,gc --yes,doctor",
+		filepath.Join(n.StateDir, "claims"): "list,list x,check,doctor,gc --claim u2 --dry-run", filepath.Join(n.StateDir, "claims/u1"): "list,check,doctor",
+		filepath.Join(n.StateDir, "claims/u2"): "list,doctor,gc --claim u2 --dry-run", claims: "list,check,doctor,offered", filepath.Join(claims, "u1.json"): "list,check,doctor,offered",
 	} {
-		readable(path, false)
-		t.Cleanup(func() { readable(path, true) })
-		for args := range strings.SplitSeq(commands, ",") {
-			o := n.unprivileged(append([]string{"--dra-state-dir", claims}, strings.Fields(args)...)...)
-			if o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "run as root, because only root can read ") {
-				t.Errorf("%s, %v: %+v", args, path, o)
+		if path != "" {
+			stat, err := os.Stat(path)
+			n.must(errors.Join(err, os.Chmod(path, 0)))
+			difftest.Contains(t, of("topology").stderr, "permission denied")
+			restore = func() { n.must(os.Chmod(path, stat.Mode())) }
+		}
+		for command := range strings.SplitSeq(commands, ",") {
+			o := of(command)
+			if blind := o.exit == clierr.Blind && o.stdout == "" && strings.Contains(o.stderr, "run as root, because only root can read "); blind != (path != "") || !blind && o.exit != 0 {
+				t.Errorf("%s, %q is unreadable: %+v", command, path, o)
 			}
 		}
-		difftest.Contains(t, n.unprivileged("--dra-state-dir", claims, "topology").stderr, "permission denied")
-		readable(path, true)
+		restore()
 	}
 }
 
@@ -249,12 +257,7 @@ func TestCheckWithoutRootListsUnreadableFacts(t *testing.T) {
 	n := newNode(t)
 	netns := someoneElsesNetns(t)
 	n.put(journal.Entry{Key: container("c0ffee"), Netns: netns, File: "one", InNetns: true, Complete: true})
-	n.must(filepath.WalkDir(filepath.Dir(n.file), func(path string, _ os.DirEntry, err error) error {
-		if err != nil || os.Geteuid() != 0 {
-			return err
-		}
-		return os.Lchown(path, nobody, nobody)
-	}))
+	n.giveAway()
 	o := n.unprivileged("check")
 	difftest.Contains(t, columns(o.stdout),
 		"interface|net1|-|-|"+netns+"|unknown\n",
@@ -290,6 +293,17 @@ func someoneElsesNetns(t *testing.T) string {
 }
 
 const nobody = 65534
+
+// giveAway makes the user of unprivileged the owner of the node's files.
+func (n *liveNode) giveAway() {
+	n.t.Helper()
+	n.must(filepath.WalkDir(filepath.Dir(n.file), func(path string, _ os.DirEntry, err error) error {
+		if err != nil || os.Geteuid() != 0 {
+			return err
+		}
+		return os.Lchown(path, nobody, nobody)
+	}))
+}
 
 // unprivileged runs devinfoctl as an ordinary user. If the test runs as root it uses the user nobody.
 func (n *liveNode) unprivileged(args ...string) outcome {
