@@ -26,17 +26,18 @@ func (s *steps) delete(c *claim, indexes []int) {
 	s.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
 	for _, n := range delOrder(record, indexes) {
 		at := &record.Attachments[n]
+		var err error
 		if c.mayStillRun[at.IfName] {
-			s.networks.WaitForOrphans(record.UID, at)
+			err = s.networks.WaitForOrphans(record.UID, at)
+			c.mayStillRun[at.IfName] = err != nil
 		}
-		err := s.gate.closeGate(record, at)
+		if err == nil {
+			err = s.gate.closeGate(record, at)
+		}
 		if err == nil {
 			err = s.detach(record.UID, at)
 		}
 		s.recordDel(c, n, err)
-	}
-	for _, n := range indexes {
-		delete(c.mayStillRun, record.Attachments[n].IfName)
 	}
 }
 

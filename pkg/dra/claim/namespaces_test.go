@@ -2,9 +2,11 @@ package claim_test
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -72,6 +74,28 @@ func TestNamespaceIsClosedWhenDELIsGivenUp(t *testing.T) {
 		dratest.WaitIdle()
 		r.ExpectPhase("Undeleted", 1)
 		expectNotHeld(t, dratest.NetnsOf(sb))
+	})
+}
+
+// Otherwise a plugin of the former process makes an interface after the DEL.
+func TestDELWaitsUntilLockOfFormerProcessCanBeRead(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		r.Plugins.SetHook(dratest.Fail("DEL", ""))
+		r.EndPod(sb)
+		r.Stop()
+		r.Plugins.SetHook(nil)
+		tried, lock := r.Plugins.Calls("DEL"), filepath.Join(r.Options.CacheDir, "u1@net1@s1/running")
+		difftest.Must(t, os.RemoveAll(lock), os.Symlink(lock, lock))
+		r.Start()
+		time.Sleep(10 * time.Second)
+		r.ExpectCalls("DEL", tried)
+		difftest.Contains(t, r.Record("u1").Attachments[0].DelError, "not a regular file")
+		difftest.Must(t, os.Remove(lock))
+		r.Unprepare("u1")
+		r.ExpectCalls("DEL", tried+1)
+		r.ExpectNothing()
 	})
 }
 

@@ -51,21 +51,26 @@ func TestNamespaceStaysOpenUntilItIsClosed(t *testing.T) {
 	difftest.Same(t, "path after CloseAll", n.Path("", "s2"), "")
 }
 
-// A plugin of a killed process may have started a daemon, which holds the lock for ever.
+// A plugin of a killed process may have started a daemon, which holds the lock for ever. A lock that cannot be opened may be
+// held too.
 func TestWaitForOrphansIsLimited(t *testing.T) {
-	for _, held := range []bool{false, true} {
+	for _, there := range []string{"nothing", "a lock", "a link"} {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
 			r, at := Runner{CacheDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))}, &state.Attachment{IfName: "net1"}
+			held := there == "a lock"
 			if held {
 				lock, err := store.Private(r.dir("u1", at)).WriteLocked(lockFile, nil)
 				difftest.Must(t, err)
 				defer store.Unlock(lock)
+			} else if there == "a link" {
+				difftest.Must(t, os.MkdirAll(r.dir("u1", at), 0o700), os.Symlink("x", filepath.Join(r.dir("u1", at), lockFile)))
 			}
 			began := time.Now()
-			r.WaitForOrphans("u1", at)
-			difftest.Same(t, "it waits until the limit", time.Since(began) >= PluginLimit, held)
-			difftest.Same(t, "it warns of a daemon", strings.Contains(log.String(), "assuming that it is a daemon"), held)
+			err := r.WaitForOrphans("u1", at)
+			difftest.Same(t, there+": it fails", err != nil, there == "a link")
+			difftest.Same(t, there+": it waits until the limit", time.Since(began) >= PluginLimit, held)
+			difftest.Same(t, there+": it warns of a daemon", strings.Contains(log.String(), "assuming that it is a daemon"), held)
 		})
 	}
 }

@@ -143,13 +143,16 @@ func (r *Runner) exec(lock *os.File) invoke.Exec {
 }
 
 // WaitForOrphans waits for plugins that a killed driver process left running, because they may still create state that
-// DEL must remove. A plugin may have started a daemon that never exits, so the wait is limited to PluginLimit.
-func (r *Runner) WaitForOrphans(uid string, at *state.Attachment) {
+// DEL must remove. A plugin may have started a daemon that never exits, so the wait is limited to PluginLimit. After an error
+// they may still run.
+func (r *Runner) WaitForOrphans(uid string, at *state.Attachment) error {
 	lock, err := store.Lock(context.Background(), filepath.Join(r.dir(uid, at), lockFile), PluginLimit)
-	if err != nil {
-		r.Log.Warn("a plugin of an earlier driver process is still running; assuming that it is a daemon", "attachment", filepath.Base(r.dir(uid, at)), "error", err)
-	}
 	store.Unlock(lock)
+	if errors.As(err, new(*store.BusyError)) {
+		r.Log.Warn("a plugin of an earlier driver process is still running; assuming that it is a daemon", "attachment", filepath.Base(r.dir(uid, at)), "error", err)
+		return nil
+	}
+	return err
 }
 
 const lockFile = "running" // locked while plugins of the attachment run
