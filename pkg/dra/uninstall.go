@@ -20,6 +20,7 @@ import (
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/status"
+	"devinfo-cni.io/pkg/host/store"
 )
 
 // Installation describes the files and API objects of a driver on a node.
@@ -119,9 +120,11 @@ func (recorded) PodIn(string) string                        { return "" }
 
 // removeSpecs removes the CDI specs of gates and of metadata.
 func (i Installation) removeSpecs() error {
-	paths, err := filepath.Glob(filepath.Join(i.CDIDir, i.Driver+`[\-_]*.json`))
-	for _, path := range paths {
-		err = errors.Join(err, os.RemoveAll(path))
+	entries, err := store.Open(i.CDIDir).Entries(i.Driver)
+	for _, e := range entries {
+		if is, _ := filepath.Match(i.Driver+`[\-_]*.json`, e.Name()); is {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(i.CDIDir, e.Name())))
+		}
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -98,6 +99,14 @@ func TestUninstallRemovesTheDriverFromTheNodeOnceNoClaimIsOnRecord(t *testing.T)
 	difftest.Must(t, os.WriteFile(foreign, nil, 0o600))
 	difftest.Must(t, os.WriteFile(filepath.Join(n.CDIDir, dratest.Driver+"-claim_u9_r.json"), nil, 0o600)) // a leftover
 	difftest.Must(t, client.Tracker().Add(sliceOf("last")))
+	loop := filepath.Join(n.host, "loop")
+	difftest.Must(t, os.Symlink(loop, loop)) // a directory that cannot be read
+	for _, dir := range []*string{&n.CDIDir, &n.StateDir, &n.Gate, &n.RegistrarDir} {
+		readable := *dir
+		*dir = filepath.Join(loop, "x")
+		difftest.Is(t, n.Uninstall(t.Context(), false), syscall.ELOOP)
+		*dir = readable
+	}
 	difftest.Must(t, n.Uninstall(t.Context(), false))
 	difftest.Equal(t, n.left("bin", "cdi", "dp", "registry"), []string{foreign})
 	difftest.Equal(t, slicesOn(t, client), []string(nil))
