@@ -11,6 +11,8 @@ func Unstarted(a *Agent, o KubeletOptions) *Kubelet {
 	return &Kubelet{agent: a, options: o, ctx: context.Background(), wakes: newWakes()}
 }
 
+func (k *Kubelet) Tidy() error { return k.metadata.tidy() }
+
 // Wake wakes the pods of a device.
 func (k *Kubelet) Wake(device string) { k.wakes.wake(device) }
 func (k *Kubelet) Intercept(ctx context.Context, request any, handle grpc.UnaryHandler) (any, error) {

@@ -66,7 +66,7 @@ type Kubelet struct {
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
 	files, err := newMetadataFiles(agent.Options, o)
 	if err != nil {
-		agent.Options.Log.Error("cannot read CDI specs of device metadata; the driver will not restore them if they are removed", "error", err)
+		agent.Options.Log.Error("cannot read CDI specs of device metadata; until it has read them, the driver does not restore them", "error", err)
 	}
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files, wakes: newWakes()}
 	k.ctx, k.cancel = context.WithCancel(ctx)
@@ -161,7 +161,8 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 		}
 		if !k.options.Metadata {
 			k.dropMetadata(claim)
-		} else if !k.hasMetadata(claim) {
+		}
+		if k.lacksMetadata(uid, claim) {
 			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
 				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.Options.CDIDir)
 			claim.Devices = nil

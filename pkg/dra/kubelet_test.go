@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,15 +195,53 @@ func TestRemovedCDISpecsOfMetadataAreRestored(t *testing.T) {
 	r.ExpectFiles("cdi", 0)
 }
 
-func TestDriverStartsDespiteUnreadableMetadataSpecs(t *testing.T) {
-	r := dratest.NewRig(t)
-	spec := func(claim string) string {
-		return filepath.Join(r.Dir, "cdi", dratest.Driver+"_metadata_"+claim+"_r.json")
+// What an earlier process wrote cannot be read at the start. The claim keeps its metadata, and what was read later is restored.
+func TestMetadataIsUpdatedThoughItsSpecCannotBeReadAtStart(t *testing.T) {
+	for name, replace := range map[string]func(path string) error{
+		"a directory": func(path string) error { return os.Mkdir(path, 0o755) },
+		"a link":      func(path string) error { return os.Symlink(path, path) },
+		"large":       func(path string) error { return os.WriteFile(path, make([]byte, 2<<20), 0o644) },
+	} {
+		r, claim := dratest.NewRig(t), dratest.ClaimIn("", "net", "u1", "pod", dratest.Net("r", "net1", ""))
+		r.UsePlugins()
+		client := dratest.APIServer(nil, claim)
+		r.StartKubelet(client, 0)
+		r.PrepareByKubelet(claim)
+		r.Stop()
+		dir := filepath.Join(r.Dir, "cdi")
+		spec := filepath.Join(dir, r.Files("cdi")[0])
+		text := difftest.Read(t, spec)
+		difftest.Must(t, os.Remove(spec), replace(spec))
+		r.StartKubelet(client, 0)
+		difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
+		difftest.Same(t, name+": generation after ADD", generation(r, claim), int64(2))
+		r.Stop()
+		difftest.Must(t, os.Rename(dir, dir+".saved"), os.Symlink(dir, dir))
+		k := r.StartKubelet(client, 0)
+		difftest.Is(t, r.Agent.RewriteMetadata("u1"), syscall.ELOOP)
+		difftest.Must(t, os.Remove(dir), os.Rename(dir+".saved", dir), r.Agent.RewriteMetadata("u1"))
+		difftest.Must(t, os.Remove(spec), os.WriteFile(spec, []byte(text), 0o644))
+		difftest.Must(t, k.Tidy(), os.Remove(spec))
+		difftest.Eventually(t, name+": it is restored", func() bool { return slices.Contains(r.Files("cdi"), filepath.Base(spec)) })
+		difftest.Same(t, name, difftest.Read(t, spec), text)
+		r.Stop()
 	}
-	difftest.Must(t, os.MkdirAll(spec("directory"), 0o755))
-	difftest.Must(t, os.Symlink("nowhere", spec("link")))
-	difftest.Must(t, os.WriteFile(spec("large"), make([]byte, 2<<20), 0o644))
-	r.StartKubelet(dratest.APIServer(nil), 0)
+}
+
+// A file that cannot be looked at is not missing.
+func TestClaimThatMayHaveMetadataIsNotPreparedWithout(t *testing.T) {
+	r, claim := dratest.NewRig(t), dratest.ClaimIn("", "net", "u1", "pod", dratest.Net("r", "net1", ""))
+	r.UsePlugins()
+	client := dratest.APIServer(nil, claim)
+	r.StartKubelet(client, 0)
+	r.PrepareByKubelet(claim)
+	r.NoMetadata = true
+	r.StartKubelet(client, 0)
+	dir := filepath.Join(r.Dir, "dra-device-metadata")
+	difftest.Must(t, os.Rename(dir, dir+".saved"), os.Symlink(dir, dir))
+	difftest.Contains(t, askToPrepare(r, claim)["u1"].GetError(), "cannot write the device metadata")
+	difftest.Must(t, os.Remove(dir), os.Rename(dir+".saved", dir))
+	difftest.Same(t, "CDI devices", len(r.PrepareByKubelet(claim)["u1"].Devices[0].CdiDeviceIds), 2)
 }
 
 // The library serves the sockets in goroutines, which may run only after Stop. test/apiserver checks that a real API server

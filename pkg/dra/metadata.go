@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,7 +35,8 @@ type metadataFiles struct {
 	root, stateDir string // directories of the files for the containers, and of the claims on record
 	enabled        bool   // false: claims that were prepared with metadata keep it, and others get none
 	mu             sync.Mutex
-	specs          map[string][]byte // CDI specs by path
+	specs          map[string][]byte // CDI specs by path; nil = an earlier process wrote it, and it has still to be read
+	listed         bool              // specs has all that earlier processes wrote
 
 	took         prometheus.Histogram
 	writes       prometheus.Counter
@@ -45,7 +45,7 @@ type metadataFiles struct {
 }
 
 // newMetadataFiles reads the CDI specs that an earlier process wrote, and registers the metrics that KEP-5304 names.
-// The error reports unreadable specs only.
+// The error reports unreadable specs only; they are read again later.
 func newMetadataFiles(of claim.Options, o KubeletOptions) (*metadataFiles, error) {
 	in := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"driver": of.Driver}, of.Metrics))
 	m := &metadataFiles{
@@ -72,15 +72,33 @@ func newMetadataFiles(of claim.Options, o KubeletOptions) (*metadataFiles, error
 	}
 	m.writeErrors = failures("dra_metadata_write_errors_total", "Failed writes of metadata files, by error_type.")
 	m.updateErrors = failures("dra_metadata_update_errors_total", "Failed updates of metadata after an ADD, by error_type.")
-	paths, err := filepath.Glob(m.spec("*"))
-	for _, path := range paths {
-		data, one := store.Open(m.cdiDir).Read(filepath.Base(path))
-		if one == nil {
-			m.specs[path] = data
+	return m, m.load()
+}
+
+// load finds the CDI specs that earlier processes wrote, and reads those that have not been read yet. mu must be held.
+func (m *metadataFiles) load() error {
+	dir := store.Open(m.cdiDir)
+	if !m.listed {
+		entries, err := dir.Entries(m.driver)
+		if err != nil {
+			return err
 		}
-		err = errors.Join(err, one)
+		for _, e := range entries {
+			path := filepath.Join(m.cdiDir, e.Name())
+			if is, _ := filepath.Match(m.driver+"_metadata_*.json", e.Name()); is && m.specs[path] == nil {
+				m.specs[path] = nil
+			}
+		}
+		m.listed = true
 	}
-	return m, err
+	var errs []error
+	for path, data := range m.specs {
+		if data == nil {
+			data, err := dir.Read(filepath.Base(path))
+			m.specs[path], errs = data, append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // errorTypes are the values of the label error_type. "other" is that of all other errors.
@@ -103,10 +121,15 @@ func (m *metadataFiles) spec(device string) string {
 }
 
 // has reports whether a claim was prepared with metadata, from the name of the CDI device of a request.
-func (m *metadataFiles) has(device string) bool {
+func (m *metadataFiles) has(device string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.specs[m.spec(device)] != nil
+	err := m.load()
+	_, has := m.specs[m.spec(device)]
+	if has || m.listed {
+		err = nil // another spec is unreadable
+	}
+	return has, err
 }
 
 func (m *metadataFiles) mkdir(path string, mode os.FileMode) error {
@@ -127,9 +150,11 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 		if isSpec {
 			file = mounted(data)
 		}
-		if _, err := os.Lstat(file); err != nil {
+		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 			delete(m.specs, path)
 			return nil
+		} else if err != nil {
+			return m.counted(err)
 		}
 	}
 	began, dir := time.Now(), store.Open(filepath.Dir(path))
@@ -185,7 +210,7 @@ func (m *metadataFiles) tidy() error {
 	defer m.mu.Unlock()
 	files, err := uidsOfMetadata(m.root)
 	recorded, unknown := state.UIDs(m.stateDir) // after the files were listed
-	err = errors.Join(err, unknown)
+	err = errors.Join(err, unknown, m.load())
 	for file, uid := range files {
 		if unknown == nil && !recorded[uid] {
 			request := filepath.Dir(file)
@@ -193,17 +218,20 @@ func (m *metadataFiles) tidy() error {
 			_ = os.Remove(filepath.Dir(request)) // fails if it has another request
 		}
 	}
+	dir := store.Open(m.cdiDir)
 	for path, data := range m.specs {
-		uid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), m.driver+"_metadata_"), "_")
-		if unknown == nil && !recorded[uid] {
-			if failed := os.Remove(path); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
-				err = errors.Join(err, failed)
-				continue
+		name := filepath.Base(path)
+		uid, _, _ := strings.Cut(strings.TrimPrefix(name, m.driver+"_metadata_"), "_")
+		_, failed := os.Lstat(path)
+		switch absent := errors.Is(failed, fs.ErrNotExist); {
+		case unknown == nil && !recorded[uid]:
+			if failed = dir.Remove(name); failed == nil {
+				delete(m.specs, path)
 			}
-			delete(m.specs, path)
-		} else if _, absent := os.Lstat(path); errors.Is(absent, fs.ErrNotExist) {
-			err = errors.Join(err, store.Open(m.cdiDir).Write(filepath.Base(path), data))
+		case absent && data != nil:
+			failed = dir.Write(name, data)
 		}
+		err = errors.Join(err, failed)
 	}
 	return err
 }
@@ -233,10 +261,11 @@ func uidsOfMetadata(root string) (map[string]string, error) {
 func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
 	select {
 	case <-k.started:
-		if !k.metadata.has(string(uid) + "_" + resourceclaim.BaseRequestRef(request)) {
-			return nil
+		has, err := k.metadata.has(string(uid) + "_" + resourceclaim.BaseRequestRef(request))
+		if !has {
+			return err
 		}
-		err := k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
+		err = k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
 		if err != nil {
 			k.metadata.updateErrors.WithLabelValues(errorType(err)).Inc()
 		}
@@ -256,13 +285,17 @@ func (k *Kubelet) dropMetadata(claim *drapb.NodePrepareResourceResponse) {
 	for _, device := range claim.Devices {
 		device.CdiDeviceIds = slices.DeleteFunc(device.CdiDeviceIds, func(id string) bool {
 			name, ok := k.metadataOf(id)
-			return ok && !k.metadata.has(name)
+			if !ok {
+				return false
+			}
+			has, _ := k.metadata.has(name) // kubeletplugin has just written it, or not
+			return !has
 		})
 	}
 }
 
-// hasMetadata reports whether each request of a prepared claim has the CDI device of its metadata.
-func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
+// lacksMetadata reports whether a request of a prepared claim has no CDI device of its metadata, although it needs one.
+func (k *Kubelet) lacksMetadata(uid string, claim *drapb.NodePrepareResourceResponse) bool {
 	has := map[string]bool{} // by request
 	for _, device := range claim.Devices {
 		its := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { _, ok := k.metadataOf(id); return ok })
@@ -270,5 +303,11 @@ func (k *Kubelet) hasMetadata(claim *drapb.NodePrepareResourceResponse) bool {
 			has[request] = has[request] || its
 		}
 	}
-	return !slices.Contains(slices.Collect(maps.Values(has)), false)
+	for request, its := range has {
+		needs, unknown := k.metadata.has(uid + "_" + request)
+		if !its && (needs || unknown != nil || k.options.Metadata) {
+			return true
+		}
+	}
+	return false
 }
