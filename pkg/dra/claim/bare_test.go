@@ -279,7 +279,9 @@ func TestClaimOfRDMADeviceWithoutInterfaceGetsDeviceNodes(t *testing.T) {
 		agent := r.Start()
 		devices, err := agent.Prepare(t.Context(), dratest.DeviceClaim("u1", vf, ""))
 		difftest.Must(t, err)
-		difftest.Equal(t, devices[0].Metadata.Attributes["devinfo-cni.io/rdmaDevice"].StringValue, new("mlx5_1"))
+		attributes := devices[0].Metadata.Attributes
+		difftest.Equal(t, attributes["devinfo-cni.io/rdmaDevice"].StringValue, new("mlx5_1"))
+		difftest.Equal(t, attributes["devinfo-cni.io/rdmaDevices"].StringValues, []string{"mlx5_1"})
 		var nodes []string
 		for _, word := range strings.Split(spec(r), `"`) {
 			if strings.HasPrefix(word, "/dev/") {

@@ -195,9 +195,8 @@ func (g *gate) closeGate(record *state.Claim, at *state.Attachment) error {
 // program may have removed the lease, the file of a device plugin, or the spec. A spec from before the sandbox was known may
 // list device nodes that the pod cannot open, the claim may have changed its pod, and an earlier process may have known less:
 // what this process has not written itself is written again. What it has written counts as unchanged while it cannot be
-// read. Each spec must set rdma, because the last of several specs
-// sets the variable for the container; the claim that changes it updates all open gates before it opens its own, so that no
-// sandbox waits for that.
+// read. Each spec must set rdma, because the last of several specs sets the variable for the container; the claim that
+// changes it updates all open gates before it opens its own, so that no sandbox waits for that.
 func (g *gate) isOpen(record *state.Claim, at *state.Attachment, rdma string) (open, current bool) {
 	if at.Phase != state.Added && !at.Bare() || at.Bare() && !(g.Node.Leases.IsHeld(record) && g.Node.HasPluginFile(at)) {
 		return false, false

@@ -31,10 +31,7 @@ import (
 func Message(text string) string {
 	const limit = 32 << 10
 	text = strings.ToValidUTF8(text, "\ufffd")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") // remove half a rune
-	}
-	return text
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "") // without half a rune
 }
 
 // Data returns the data field of the status: the CNI result, with the device under the key [view.Key]. It
@@ -191,9 +188,9 @@ func Decode(text []byte) (of metadataapi.DeviceMetadata, err error) {
 // begins with 1 whenever the kubelet prepares a claim again, and readers take a lower generation for older metadata. A
 // former text that is damaged has no generation.
 func NextGeneration(former, text []byte) ([]byte, error) {
-	last, damaged := Decode(former)
+	last, _ := Decode(former) // a damaged one has no UID
 	now, err := Decode(text)
-	if err != nil || damaged != nil || last.UID != now.UID || last.Generation < now.Generation {
+	if err != nil || last.UID != now.UID || last.Generation < now.Generation {
 		return text, err
 	}
 	var raised bytes.Buffer

@@ -1,17 +1,17 @@
 package metadata_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"unicode/utf8"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	metadataapi "k8s.io/dynamic-resource-allocation/api/metadata"
@@ -96,6 +96,13 @@ func TestAttributesComeFromDeviceInfoAndSysfs(t *testing.T) {
 		}
 		return all
 	})
+	sys, said := sysfs.New(fstest.MapFS{
+		"bus/pci/devices/0000:01:00.0": {Data: []byte("../../../devices/pci0000:00/0000:01:00.0"), Mode: fs.ModeSymlink}, "devices/pci0000:00/0000:01:00.0/numa_node": {Data: []byte("near")},
+	}), ""
+	info, err := devinfo.Parse([]byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.0"}}`))
+	difftest.Must(t, err)
+	metadata.Attributes(info, sys, func(warning string) { said += warning })
+	difftest.Contains(t, said, "numaNode is left out", "numa_node")
 }
 
 // A metadata file has a document for each version of the format.
@@ -186,7 +193,7 @@ func FuzzNetworkData(f *testing.F) {
 }
 
 func TestMTUIsThatOfPodInterface(t *testing.T) {
-	const result = `{"cniVersion": %q, "interfaces": [{"name": "net1", "mtu": 1300}, {"name": "net1", "sandbox": "/ns", "mtu": %s}]}`
+	const result = `{"cniVersion": %q, "interfaces": [{"name": "net1", "sandbox": "/ns", "mtu": %s}, {"name": "net1", "mtu": 1300}]}`
 	goldentest.Lines(t, "testdata/mtu.txt", func(line string) []string {
 		part := strings.SplitN(line, " ", 3)
 		list := fmt.Appendf(nil, `{"mtu": 1200, "plugins": [%s]}`, part[2])
@@ -208,30 +215,6 @@ func TestMetadataEqualsTestdataOfKubeVirt(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A metadata file has the same content in each version of the format.
-func TestKubernetesReadsRDMADevicesAsList(t *testing.T) {
-	r, claim := dratest.NewRig(t), dratest.DeviceClaim("u1", "pci-0000-17-00-1", "")
-	r.UseJournal("mlx5-infiniband", dratest.InfinibandRules)
-	r.StartKubelet(dratest.APIServer(nil, claim), 0)
-	r.PrepareByKubelet(claim)
-	text := difftest.Read(t, dratest.MetadataFile(r.Dir, claim))
-	var versions []string
-	for file := json.NewDecoder(strings.NewReader(text)); file.More(); {
-		var version json.RawMessage
-		difftest.Must(t, file.Decode(&version))
-		var read, invalid = new(metadataapi.DeviceMetadata), error(nil)
-		var kind schema.GroupVersionKind
-		difftest.Must(t, devicemetadata.DecodeMetadataFromStream(json.NewDecoder(bytes.NewReader(version)), read,
-			devicemetadata.DecodeMetadataWithValidationResult(&invalid), devicemetadata.DecodeMetadataStoreGVKResult(&kind)))
-		difftest.Must(t, invalid)
-		versions = append(versions, kind.Version)
-		attributes := read.Requests[0].Devices[0].Attributes
-		difftest.Equal(t, attributes["devinfo-cni.io/rdmaDevices"].StringValues, []string{"mlx5_1"})
-		difftest.Equal(t, attributes["devinfo-cni.io/rdmaDevice"].StringValue, new("mlx5_1"))
-	}
-	difftest.Equal(t, versions, []string{"v1beta1", "v1alpha1"})
 }
 
 // Results have an MTU since CNI 1.1.0 only, and KubeVirt's plugin for vhost-user fails without one. The last one is that of

@@ -76,14 +76,14 @@ func MTUOf(result, list json.RawMessage, ifName, netns string) int64 {
 // without a sandbox belong to the host. If no interface of the name has exactly this netns, parse takes one with a
 // different sandbox, because plugins spell the path differently. Results before version 0.3.0 have no interfaces.
 func parse(raw json.RawMessage, ifName, netns string) (r *types100.Result, own int, err error) {
-	result, err := create.CreateFromBytes(raw)
-	if err != nil {
-		return nil, 0, err
-	}
-	if r, err = types100.NewResultFromResult(result); err != nil {
-		return nil, 0, err
-	}
 	own = -1
+	result, err := create.CreateFromBytes(raw)
+	if err == nil {
+		r, err = types100.NewResultFromResult(result)
+	}
+	if err != nil {
+		return nil, own, err
+	}
 	for n, i := range r.Interfaces {
 		switch {
 		case i == nil || i.Name != ifName || i.Sandbox == "":

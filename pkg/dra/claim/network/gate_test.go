@@ -30,6 +30,8 @@ func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
 		}
 		return &specs.Spec{Devices: []specs.Device{{ContainerEdits: e}}}
 	}
+	hooked := give()
+	hooked.Devices[0].ContainerEdits.Hooks = []*specs.Hook{{Path: "/of/an/earlier/driver"}}
 	for _, test := range []struct {
 		was, is      *specs.Spec
 		any, ownUser bool // whether it covers for a pod without and with a user namespace
@@ -39,6 +41,7 @@ func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
 		{give("/dev/a", "/dev/b"), give("/dev/a"), true, false},
 		{give("/dev/a", "/dev/gone"), give("/dev/a"), true, true},
 		{give("/dev/b"), give("/dev/a"), false, false},
+		{hooked, give(), false, false},
 	} {
 		difftest.Equal(t, g.Covers(test.was, test.is, false), test.any)
 		difftest.Equal(t, g.Covers(test.was, test.is, true), test.ownUser)
