@@ -15,13 +15,10 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent"
 	"devinfo-cni.io/pkg/agent/inject"
-	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
@@ -360,25 +357,23 @@ func TestUnreachableJournalPreventsReadinessAndUninstall(t *testing.T) {
 	r.must(a.Uninstall(t.Context(), false)) // succeeds, because the plugin does not exist
 }
 
-// The agent examines the file again after each change, including a change of its times.
-func TestScrapeAlwaysIncludesThePlugin(t *testing.T) {
+func TestScrapeDuringACheckIncludesThePlugin(t *testing.T) {
 	r := newRig(t)
-	r.CheckInterval = time.Millisecond
-	a, end := r.started()
-	defer end()
-	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
-	registry := prometheus.NewRegistry()
-	a.Register(registry, build.Info{})
-	for n, began := 0, time.Now(); time.Since(began) < time.Second; n++ {
-		if n%100 == 0 {
-			r.must(os.Chtimes(filepath.Join(r.Options.Plugin.Dir, install.Name), time.Time{}, time.Now()))
-		}
-		families, err := registry.Gather()
-		r.must(err)
-		if !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "devinfo_plugin_info" }) {
-			t.Fatalf("scrape %d has no plugin", n)
-		}
+	a := agent.New(r.Options)
+	newer, checking, scraped := r.Options.Plugin.Newer, make(chan struct{}, 100), make(chan struct{}, 1)
+	scraped <- struct{}{} // before the installation
+	r.Options.Plugin.Newer = func(than int) ([]string, error) {
+		checking <- struct{}{}
+		<-scraped
+		return newer(than)
 	}
+	defer r.run(a)()
+	<-checking
+	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
+	r.must(os.Truncate(filepath.Join(r.Options.Plugin.Dir, install.Name), 0))
+	<-checking
+	difftest.Same(t, "the plugin", metrics(t, a)[`devinfo_plugin_info{journal_format="3",version="v1.2.0"}`], 1.0)
+	close(scraped)
 }
 
 func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {

@@ -109,6 +109,11 @@ func (r *rig) left() []string { return checktest.Containers(r.t, r.Node) }
 func (r *rig) started() (a *agent.Agent, end func()) {
 	r.t.Helper()
 	a = agent.New(r.Options)
+	return a, r.run(a)
+}
+
+// run is started for an agent that the test has changed.
+func (r *rig) run(a *agent.Agent) (end func()) {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -120,7 +125,7 @@ func (r *rig) started() (a *agent.Agent, end func()) {
 		<-ended
 	}
 	r.t.Cleanup(end)
-	return a, end
+	return end
 }
 
 // ranUntilHealthy runs an agent until it is healthy and returns it.

@@ -64,9 +64,9 @@ func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 // A mark that cannot be read says neither that an agent has installed the file nor that none has. Nothing blocks on a pipe.
 func TestUnreadableMarkIsAnErrorAndChangesNothing(t *testing.T) {
 	const byAgent, byDriver = ".devinfo.sha256", ".devinfo.cni-dra-driver.sha256"
-	settings := func(p *install.PluginFile) *install.Settings {
+	settings := func(p *install.PluginFile, from string) *install.Settings {
 		s := arranger(t)
-		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+		write(t, filepath.Join(s.Dir, from), quiet, 0o644)
 		s.To = filepath.Join(p.Dir, install.Name)
 		return s
 	}
@@ -88,8 +88,9 @@ func TestUnreadableMarkIsAnErrorAndChangesNothing(t *testing.T) {
 		"Remove":                     {byAgent, func(p *install.PluginFile) error { _, err := p.Remove(t.Context()); return err }},
 		"RemovePlaced":               {byAgent, func(p *install.PluginFile) error { _, err := p.RemovePlaced(); return err }},
 		"RemovePlaced of the driver": {byDriver, func(p *install.PluginFile) error { _, err := p.RemovePlaced(); return err }},
-		"Settings.Keep":              {byAgent, func(p *install.PluginFile) error { _, err := settings(p).Keep(); return err }},
-		"Settings.Remove":            {byAgent, func(p *install.PluginFile) error { _, err := settings(p).Remove(); return err }},
+		"Settings.Keep":              {byAgent, func(p *install.PluginFile) error { _, err := settings(p, "default.json").Keep(); return err }},
+		"Settings.Keep of none":      {byAgent, func(p *install.PluginFile) error { _, err := settings(p, "n2.json").Keep(); return err }},
+		"Settings.Remove":            {byAgent, func(p *install.PluginFile) error { _, err := settings(p, "n2.json").Remove(); return err }},
 		"Program": {byAgent, func(p *install.PluginFile) error {
 			_, err := install.Program(p.From, filepath.Join(p.Dir, install.Name))
 			return err
@@ -110,6 +111,26 @@ func TestUnreadableMarkIsAnErrorAndChangesNothing(t *testing.T) {
 			difftest.Same(t, name+": the file", read(t, filepath.Join(p.Dir, install.Name)), text)
 		}
 	}
+}
+
+// A lock and a temporary file, for the mark and then for the settings.
+func TestFullDiskLeavesNoSettings(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		disk := storetest.Mount(t, 10)
+		s := arranger(t)
+		s.To = filepath.Join(disk.Dir, "node.json")
+		write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+		for left := range 3 {
+			empty := disk.Fill(left)
+			_, err := s.Keep()
+			difftest.Is(t, err, syscall.ENOSPC)
+			_, err = os.Lstat(s.To)
+			difftest.Is(t, err, os.ErrNotExist)
+			empty()
+			must(t, os.RemoveAll(filepath.Join(disk.Dir, ".node.json.sha256")))
+		}
+		arrange(t, s, "default.json", install.Installed, quiet)
+	})
 }
 
 // The lock of package agent normally prevents two installers at the same time.

@@ -390,8 +390,13 @@ func TestProgramIsRestored(t *testing.T) {
 	must(t, err)
 	_, err = install.Program(from, other)
 	expect(t, err, "is a different program: move it away")
+	marked := read(t, filepath.Join(dir, ".program.sha256"))
 	must(t, install.RemoveProgram(other), install.RemoveProgram(to), install.RemoveProgram(to))
 	difftest.Holds(t, dir, "from", "other")
+	write(t, filepath.Join(dir, ".program.sha256"), marked, 0o644)
+	must(t, os.MkdirAll(filepath.Join(to, "full"), 0o755))
+	difftest.Is(t, install.RemoveProgram(to), syscall.ENOTEMPTY)
+	difftest.Holds(t, dir, ".program.sha256", "from", "other", "program") // for another attempt
 }
 
 const (
@@ -509,10 +514,20 @@ func TestSettingsStayWhileTheirDirectoryIsMissing(t *testing.T) {
 	s := arranger(t)
 	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
 	arrange(t, s, "default.json", install.Installed, quiet)
-	must(t, os.RemoveAll(s.Dir))
+	own := filepath.Join(s.Dir, "n1.json") // which must not be mistaken for none either
+	must(t, os.Symlink("n1.json", own))
+	for _, says := range []string{own + ": too many levels of symbolic links", "--settings-dir: stat "} {
+		_, err := s.Keep()
+		expect(t, err, says)
+		_, err = s.Wanted()
+		expect(t, err, says)
+		settled(t, s, quiet)
+		must(t, os.RemoveAll(s.Dir))
+	}
+	write(t, filepath.Join(s.Dir, "default.json"), quiet, 0o644)
+	s.To = filepath.Join(s.Dir, "none/devinfo/node.json")
 	_, err := s.Keep()
-	expect(t, err, "--settings-dir: stat ")
-	settled(t, s, quiet)
+	expect(t, err, "mkdir "+s.Dir)
 }
 
 func TestForeignSettingsAreLeftAlone(t *testing.T) {
