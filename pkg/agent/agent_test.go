@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -329,6 +330,38 @@ func TestSettingsForOtherNodesAreReported(t *testing.T) {
 	r.must(os.Rename(from, filepath.Join(r.dir, "settings/defaults.json")))
 	a, _ := r.started()
 	difftest.Eventually(t, "reported", func() bool { return strings.Contains(errorOf(a, agent.SettingsDir), "but has defaults.json") })
+}
+
+// What cannot be read is not empty: the component says so, the metrics show what was read last, and nothing is uninstalled.
+func TestWhatTheAgentCannotReadIsReported(t *testing.T) {
+	for name, unhealthy := range map[string][]string{
+		"sys": {agent.Attachments, agent.GC}, "state/attachments": {agent.Attachments, agent.GC}, "settings/default.json": {agent.Settings}, "info": {agent.GC, agent.Settings},
+	} {
+		r := newRig(t)
+		r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
+		a, end := r.started()
+		difftest.Eventually(t, "counted", func() bool { return healthy(a) && metrics(t, a)[`devinfo_attachments{state="ok"}`] == 1 })
+		path, away := filepath.Join(r.dir, name), filepath.Join(r.dir, "away")
+		r.must(os.Rename(path, away), os.Symlink(filepath.Base(path), path))
+		for _, component := range unhealthy {
+			difftest.Eventually(t, component+" without "+name, func() bool { return strings.Contains(errorOf(a, component), path) })
+		}
+		if name == "state/attachments" || name == "sys" {
+			difftest.Same(t, name, metrics(t, a)[`devinfo_attachments{state="ok"}`], 1.0)
+		}
+		difftest.Same(t, name, metrics(t, a)[`devinfo_gc_runs_total{result="failed"}`] > 0, slices.Contains(unhealthy, agent.GC))
+		for _, c := range a.Checks() {
+			difftest.Same(t, fmt.Sprint(name, " ", c.Name, ": ", c.Ask()), c.Ask() != nil, c.Name == agent.NRI || slices.Contains(unhealthy, c.Name))
+		}
+		if err := a.Uninstall(t.Context(), false); err == nil {
+			t.Errorf("uninstalled without %s", name)
+		}
+		r.must(os.Remove(path), os.Rename(away, path))
+		difftest.Eventually(t, "healthy again", func() bool { return healthy(a) })
+		end()
+		_, err := os.Stat(filepath.Join(r.Options.Plugin.Dir, install.Name))
+		r.must(err)
+	}
 }
 
 // The agent cannot create stateDir, as if it were not mounted into the agent's container.

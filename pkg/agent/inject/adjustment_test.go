@@ -198,17 +198,6 @@ func TestSocketVariableIsThePathInTheContainer(t *testing.T) {
 	}
 }
 
-func TestServerAndMasterMakeTheirSocket(t *testing.T) {
-	for want, infos := range map[bool][]*devinfo.Info{
-		true:  {{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "server"}}, {Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "master"}}},
-		false: {{Type: devinfo.TypeVhostUser, VhostUser: &devinfo.VhostUser{Mode: "client"}}, {Type: devinfo.TypeMemif, Memif: &devinfo.Memif{Role: "slave"}}},
-	} {
-		for _, info := range infos {
-			difftest.Same(t, string(info.Encode()), makesSocket(info), want)
-		}
-	}
-}
-
 func TestCopiesHaveTheLabel(t *testing.T) {
 	s := stage{root: t.TempDir(), label: containerLabel}
 	err := s.put("c0ffee", "/run/netns/a", map[string][]byte{"net1.json": []byte("{}"), networkInfoFile: []byte("{}")}, nil)
@@ -315,16 +304,5 @@ func TestMountPointsAreFilesFromCDI(t *testing.T) {
 	}, infoDir)
 	if want := []string{"net1.json", "net2.json"}; !slices.Equal(names, want) || len(others) != 3 {
 		t.Errorf("got %q, %d others", names, len(others))
-	}
-}
-
-func TestUserNamespaceIsOfThePodOrTheContainer(t *testing.T) {
-	none, user := []*api.LinuxNamespace{{Type: "mount"}}, []*api.LinuxNamespace{{Type: "mount"}, {Type: "user"}}
-	for _, test := range []struct {
-		pod, container []*api.LinuxNamespace
-		want           bool
-	}{{nil, nil, false}, {none, none, false}, {user, nil, true}, {none, user, true}} {
-		pod, c := &api.PodSandbox{Linux: &api.LinuxPodSandbox{Namespaces: test.pod}}, &api.Container{Linux: &api.LinuxContainer{Namespaces: test.container}}
-		difftest.Same(t, fmt.Sprintf("%+v", test), newAdjustment(pod, c, nil).userns, test.want)
 	}
 }

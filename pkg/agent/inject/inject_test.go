@@ -306,18 +306,31 @@ func TestSocketInVolumeIsNotWithheld(t *testing.T) {
 	r.expect("injected", "withheld policy", "injected", "withheld mount", "injected")
 }
 
-// The socket's directory belongs to the pod, so its containers get it.
+// The socket's directory belongs to the pod, so its containers get it, unless they could not make the socket there.
 func TestSocketDirectoryOfThePodIsGiven(t *testing.T) {
-	for role, given := range map[string]bool{"slave": true, "master": false} {
+	const mount = "/sockets/" + podUID + " on /run/sock bind bind,rw,nosuid,nodev,noexec\n"
+	user := &api.LinuxNamespace{Type: "user"}
+	for _, test := range []struct {
+		info        string
+		own, shared bool // a user namespace of the container, or of the pod
+		given       bool
+	}{
+		{`memif","memif":{"role":"slave","mode":"ip"`, false, true, true}, {`memif","memif":{"role":"master","mode":"ip"`, false, true, false},
+		{`vhost-user","vhost-user":{"mode":"client"`, true, false, true}, {`vhost-user","vhost-user":{"mode":"server"`, true, false, false},
+		{`vhost-user","vhost-user":{"mode":"server"`, false, false, true},
+	} {
 		r := newRig(t)
 		dir := r.node.SocketDirs[0] + "/" + podUID
 		difftest.Must(t, os.MkdirAll(dir, 0o755))
-		r.attach("memif-net", sandbox, "net1", `{"type":"memif","version":"1.1.0","memif":{"role":"`+role+`","path":"/run/sock/m.sock","mode":"ip"}}`,
-			func(e *journal.Entry) { e.SocketDir = dir })
-		p := pod() // with a user namespace, in which the container could not make a socket there
-		p.Linux.Namespaces = append(p.Linux.Namespaces, &api.LinuxNamespace{Type: "user"})
-		const mount = "/sockets/" + podUID + " on /run/sock bind bind,rw,nosuid,nodev,noexec\n"
-		difftest.Same(t, role, strings.Contains(r.text(r.make(r.opened(), p, container())), mount), given)
+		r.attach("socket-net", sandbox, "net1", `{"version":"1.1.0","type":"`+test.info+`,"path":"/run/sock/m.sock"}}`, func(e *journal.Entry) { e.SocketDir = dir })
+		p, c := pod(), container()
+		if test.shared {
+			p.Linux.Namespaces = append(p.Linux.Namespaces, user)
+		}
+		if test.own {
+			c.Linux.Namespaces = append(c.Linux.Namespaces, user)
+		}
+		difftest.Same(t, fmt.Sprintf("%+v", test), strings.Contains(r.text(r.make(r.opened(), p, c)), mount), test.given)
 	}
 }
 
@@ -396,21 +409,33 @@ func TestAddressAndMTUAreThoseOfThePodsInterface(t *testing.T) {
 	difftest.Contains(t, compact(t, r.staged(sandbox)["network-info.json"]), `"mac":"02:00:00:00:00:03","mtu":3`)
 }
 
-// ADD writes the journal entry before the file.
+// ADD writes the journal entry before the file. Later, a program that writes the file anew may leave none for a moment.
 func TestNetworkIsListedOnceItsFileExists(t *testing.T) {
 	r := newRig(t)
-	nri := r.running()
-	listed := func() string { return r.staged(sandbox)["network-info.json"] }
-	r.attach("macvlan-net", sandbox, "net2", "")
-	nri.make(pod(), container())
-	r.attach("sriov-net", sandbox, "net1", "", func(e *journal.Entry) { e.Wrote = true })
-	r.eventually("noticed", func() bool { return strings.Contains(r.logged(), "cannot use the device-info file") })
-	if got := listed(); strings.Contains(got, "net1") || !strings.Contains(got, "net2") {
-		t.Errorf("network-info.json: %s", got)
+	a := r.opened()
+	file, copied := "sriov-net-"+sandbox+"_net1", filepath.Join(r.options.StageDir, sandbox, "devinfo/net1.json")
+	refresh := func(lists ...string) {
+		t.Helper()
+		a.Refresh(inject.State{})
+		text := r.staged(sandbox)["network-info.json"]
+		difftest.Contains(t, text, lists...)
+		difftest.Same(t, text, strings.Count(text, `"interface"`), len(lists))
 	}
-	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(vfInfo)))
-	r.eventually("listed", func() bool { return strings.Contains(listed(), "net1") })
-	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
+	r.attach("macvlan-net", sandbox, "net2", "")
+	r.attach("sriov-net", sandbox, "net1", "", func(e *journal.Entry) { e.Wrote = true })
+	r.make(a, pod(), container())
+	refresh("net2")
+	difftest.Contains(t, r.logged(), "cannot use the device-info file")
+	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write(file, []byte(vfInfo)))
+	refresh("net1", "net2")
+	before, err := os.Stat(copied)
+	difftest.Must(t, err, os.Remove(r.node.DeviceInfoDir+"/"+file))
+	r.attach("macvlan-net", sandbox, "net3", "")
+	refresh("net1", "net2", "net3")
+	difftest.Equal(t, compact(t, difftest.Read(t, copied)), vfInfo)
+	if now, err := os.Stat(copied); err != nil || !os.SameFile(before, now) {
+		t.Errorf("a file with the same content was replaced, which detaches what containers mount on it: %v", err)
+	}
 }
 
 // With delegates the file may exist long before ADD ends. If an interface has two entries, the

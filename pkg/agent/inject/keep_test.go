@@ -62,44 +62,6 @@ func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
 	})
 }
 
-func TestCopyStaysWhileItsFileIsMissing(t *testing.T) {
-	r := newRig(t)
-	nri := r.running()
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	nri.make(pod(), container())
-	copied := filepath.Join(r.options.StageDir, sandbox, "devinfo/net1.json")
-	before, err := os.Stat(copied)
-	difftest.Must(t, err)
-	difftest.Must(t, os.Remove(r.node.DeviceInfoDir+"/sriov-net-"+sandbox+"_net1"))
-	r.eventually("noticed", func() bool { return strings.Contains(r.logged(), "cannot use the device-info file") })
-	r.attach("macvlan-net", sandbox, "net2", "")
-	r.eventually("lists net2", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net2") })
-	difftest.Equal(t, compact(t, r.staged(sandbox)["net1.json"]), vfInfo)
-	if now, err := os.Stat(copied); err != nil || !os.SameFile(before, now) {
-		t.Errorf("a file with the same content was replaced, which detaches what containers mount on it: %v", err)
-	}
-	difftest.Same(t, r.logged(), strings.Count(r.logged(), "may be outdated"), 1)
-}
-
-// The clock of the directory's modification times may stand still, or be ahead of the agent's.
-func TestChangeWithoutAnotherTimeIsNoticed(t *testing.T) {
-	r := newRig(t)
-	nri := r.running()
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	nri.make(pod(), container())
-	still := time.Now().Add(time.Hour)
-	attach := func(ifName string) {
-		r.attach("macvlan-net", sandbox, ifName, "")
-		difftest.Must(t, os.Chtimes(r.node.StateDir+"/attachments", still, still))
-		looks := r.looks.Load()
-		r.eventually("refreshed", func() bool { return r.looks.Load() > looks+1 })
-		difftest.Contains(t, r.staged(sandbox)["network-info.json"], `"`+ifName+`"`)
-	}
-	attach("net2")
-	attach("net3")
-	attach("net4")
-}
-
 // pausing is a log that holds up the first that writes about outdated copies.
 type pausing struct{ begun, end chan struct{} }
 
@@ -177,98 +139,16 @@ func TestSandboxIsKeptWhileItsFilesAreUnknown(t *testing.T) {
 	difftest.Same(t, "ended", len(r.left()), 0)
 }
 
-// After the process has ended, its ID may belong to another process, so the path proves nothing. The runtime's list does not
-// contain sandboxes that it created after the plugin connected.
-func TestUnlistedSandboxWithNetnsOfAProcessHasEnded(t *testing.T) {
-	r := newRig(t)
-	byProcess, other := pod(), pod()
-	byProcess.Linux.Namespaces[1].Path = "/proc/4711/ns/net"
-	other.Id = "other"
-	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	r.attach("sriov-net", "other", "net1", vfInfo)
-	r.make(r.opened(), byProcess, container())
-	r.make(r.opened(), other, container())
-	r.expect("injected", "injected")
-	nri := r.running() // lists no sandboxes
-	r.eventually("removed", func() bool { return slices.Equal(r.left(), []string{"other"}) && r.kept.Load() == 1 })
-	nri.make(byProcess, container())
-	looks := r.looks.Load()
-	r.eventually("refreshed", func() bool { return r.looks.Load() > looks+1 })
-	difftest.Equal(t, r.left(), []string{sandbox, "other"})
-}
-
-// What a refresh cannot read is said once, as long as it is the same, and again when it comes again. The copies stay.
-func TestRefreshSaysWhatItCannotRead(t *testing.T) {
-	for what, spoil := range map[string]func(r *rig){
-		"settings": faults["the settings"], "/infos": faults["the files"], "/state": faults["the journal"], "/stage": func(*rig) {},
-	} {
-		r := newRig(t)
-		r.attach("sriov-net", sandbox, "net1", vfInfo)
-		r.make(r.opened(), pod(), container())
-		copies := r.staged(sandbox)
-		spoil(r)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		a := r.agent()
-		go func() { ended <- a.Run(ctx) }()
-		refreshed := func() {
-			before := r.looks.Load()
-			r.eventually("refreshed", func() bool { return r.looks.Load() > before+3 })
-		}
-		times := 1
-		if what == "/stage" { // which the plugin makes at its start
-			refreshed()
-			stage, away := r.options.StageDir, r.options.StageDir+".old" // one that is being read can be read
-			difftest.Must(t, os.Rename(stage, away))
-			refreshed()
-			difftest.Must(t, os.Rename(away, stage))
-			refreshed()
-			difftest.Must(t, os.Rename(stage, away))
-			times = 2
-		}
-		refreshed()
-		cancel()
-		difftest.Must(t, <-ended)
-		if what != "/stage" {
-			difftest.Same(t, what, r.staged(sandbox), copies)
-		}
-		lines := strings.Split(strings.ReplaceAll(r.logged(), r.dir, ""), "\n")
-		lines = slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, "may be outdated\" source="+what+" ") })
-		difftest.Same(t, fmt.Sprintf("%s: %q", what, lines), len(lines), times)
-	}
-}
-
 // changed gives the directories of entries and files the time of their last change, which refreshes compare.
 func (r *rig) changed(at time.Time) {
 	r.t.Helper()
 	difftest.Must(r.t, os.Chtimes(r.node.StateDir+"/attachments", at, at), os.Chtimes(r.node.DeviceInfoDir, at, at))
 }
 
-// A refresh reads again what the last one could not read, although nothing has changed since. Each sandbox has its own
-// attachments. Without a change, nothing is written.
+// A refresh reads again what the last one could not read, although nothing has changed since. The log says it once, and again
+// when it comes again; the copies stay. Each sandbox has its own attachments. Without a change, nothing is written.
 func TestRefreshReadsAgainWhatItCouldNotRead(t *testing.T) {
-	away := func(name string) (spoil, mend func(*rig)) {
-		return func(r *rig) { difftest.Must(r.t, os.Rename(r.dir+name, r.dir+"/away")); r.loop(name) },
-			func(r *rig) { difftest.Must(r.t, os.Remove(r.dir+name), os.Rename(r.dir+"/away", r.dir+name)) }
-	}
-	type test struct{ spoil, mend func(*rig) }
-	tests := map[string]test{
-		"nothing":      {func(*rig) {}, func(*rig) {}},
-		"the settings": {func(r *rig) { r.broken.Store(true) }, func(r *rig) { r.broken.Store(false) }},
-		"a file that is rewritten in place": {func(r *rig) { difftest.Must(r.t, os.Truncate(r.node.DeviceInfoDir+"/lan-10_net1", 0)) },
-			func(r *rig) { difftest.Write(r.t, r.node.DeviceInfoDir+"/lan-10_net1", vfInfo, 0o644) }},
-		"a link": {func(r *rig) {
-			difftest.Must(r.t, os.Remove(r.dir+"/stage/10/netns"), os.Mkdir(r.dir+"/stage/10/netns", 0o755))
-		},
-			func(r *rig) {
-				difftest.Must(r.t, os.Remove(r.dir+"/stage/10/netns"), os.Symlink(netns, r.dir+"/stage/10/netns"))
-			}},
-	}
-	for _, name := range []string{"/state/attachments", "/infos", "/stage"} {
-		spoil, mend := away(name)
-		tests[name] = test{spoil, mend}
-	}
-	for what, test := range tests {
+	for what, warnings := range map[string]int{"settings": 1, "/state/attachments": 2, "/infos": 2, "/infos/lan-10_net1": 1, "/stage": 1, "/stage/10/netns": 1} {
 		r := newRig(t)
 		a, other := r.opened(), pod()
 		other.Id = "10"
@@ -277,53 +157,84 @@ func TestRefreshReadsAgainWhatItCouldNotRead(t *testing.T) {
 		r.make(a, other, container())
 		r.make(a, pod(), container())
 		r.changed(time.Now().Add(-2 * time.Hour))
-		seen := a.Refresh(inject.State{})
+		seen, copies := a.Refresh(inject.State{}), r.staged("10")
 		difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write("lan-10_net1", []byte(strings.Replace(vfInfo, "kept", "new", 1))))
 		r.attach("macvlan-net", sandbox, "net2", "")
-		r.changed(time.Now().Add(-time.Hour))
-		test.spoil(r)
-		seen = a.Refresh(seen)
-		difftest.Same(t, what+": a warning", strings.Contains(r.logged(), "may be outdated"), what != "nothing")
-		test.mend(r)
-		seen = a.Refresh(seen)
+		path, away := r.dir+what, r.dir+"/away"
+		for again := range 2 {
+			switch what {
+			case "settings":
+				r.broken.Store(true)
+			case "/stage/10/netns": // no link
+				difftest.Must(t, os.Rename(path, away), os.Mkdir(path, 0o755))
+			default:
+				difftest.Must(t, os.Rename(path, away))
+				r.loop(what)
+			}
+			seen = a.Refresh(a.Refresh(seen))
+			difftest.Same(t, what+": "+r.logged(), strings.Count(r.logged(), "may be outdated"), (again+1)*warnings)
+			if what == "settings" {
+				r.broken.Store(false)
+			} else {
+				difftest.Must(t, os.Remove(path), os.Rename(away, path))
+			}
+			if again == 0 {
+				difftest.Same(t, what, r.staged("10"), copies)
+			}
+			r.changed(time.Now().Add(-time.Hour))
+			seen = a.Refresh(seen)
+		}
 		names := func(id string) []string {
 			return regexp.MustCompile(`"network": "[^"]*"`).FindAllString(r.staged(id)["network-info.json"], -1)
 		}
-		difftest.Same(t, what+": "+r.logged(), names(sandbox), []string{`"network": "sriov-net"`, `"network": "macvlan-net"`})
+		difftest.Same(t, what, names(sandbox), []string{`"network": "sriov-net"`, `"network": "macvlan-net"`})
 		difftest.Same(t, what, names("10"), []string{`"network": "lan"`})
-		difftest.Same(t, what, strings.Contains(r.staged("10")["net1.json"], "new"), what != "a file that is rewritten in place")
-		copied := r.options.StageDir + "/10/devinfo/network-info.json"
-		difftest.Must(t, os.Remove(copied))
+		difftest.Contains(t, r.staged("10")["net1.json"], "new")
+		difftest.Must(t, os.Remove(r.options.StageDir+"/10/devinfo/network-info.json"))
 		a.Refresh(seen)
-		_, err := os.Stat(copied)
-		difftest.Same(t, what+": a refresh without a change", os.IsNotExist(err), true)
+		difftest.Same(t, what+": without a change", r.names("10"), []string{"net1.json"})
 	}
 }
 
-// A refresh that removes a directory does not make it again from entries that are still there.
+// A refresh that removes a directory does not make it again from entries that are still there. After a process has ended, its
+// ID may belong to another one, so a path with it proves nothing, and the runtime's list decides.
 func TestRefreshRemovesDirectoriesOfEndedSandboxes(t *testing.T) {
+	const byProcess = "/proc/4711/ns/net"
+	link := func(r *rig) string { return r.options.StageDir + "/" + sandbox + "/netns" }
+	listed := func(pods ...*api.PodSandbox) func(*rig, *inject.Plugin) {
+		return func(r *rig, a *inject.Plugin) {
+			_, err := a.Synchronize(r.t.Context(), pods, nil)
+			difftest.Must(r.t, err)
+		}
+	}
 	for what, test := range map[string]struct {
-		end  func(*rig, *inject.Plugin)
-		left int64
+		netns string
+		end   func(*rig, *inject.Plugin)
+		left  int
 	}{
-		"it runs":                       {func(*rig, *inject.Plugin) {}, 1},
-		"its namespace is gone":         {func(r *rig, _ *inject.Plugin) { r.gone[netns] = true }, 0},
-		"the runtime removed it":        {func(r *rig, a *inject.Plugin) { difftest.Must(r.t, a.RemovePodSandbox(r.t.Context(), pod())) }, 0},
-		"its directory has no link":     {func(r *rig, _ *inject.Plugin) { difftest.Must(r.t, os.Remove(r.options.StageDir+"/"+sandbox+"/netns")) }, 0},
-		"its namespace cannot be found": {func(r *rig, _ *inject.Plugin) { r.netnsErr = syscall.EIO }, 1},
-		"its link cannot be read": {func(r *rig, _ *inject.Plugin) {
-			link := r.options.StageDir + "/" + sandbox + "/netns"
-			difftest.Must(r.t, os.Remove(link), os.Mkdir(link, 0o755))
+		"it runs":                       {netns, func(*rig, *inject.Plugin) {}, 1},
+		"its namespace is gone":         {netns, func(r *rig, _ *inject.Plugin) { r.gone[netns] = true }, 0},
+		"its namespace cannot be found": {netns, func(r *rig, _ *inject.Plugin) { r.netnsErr = syscall.EIO }, 1},
+		"the runtime removed it":        {netns, func(r *rig, a *inject.Plugin) { difftest.Must(r.t, a.RemovePodSandbox(r.t.Context(), pod())) }, 0},
+		"its directory has no link":     {netns, func(r *rig, _ *inject.Plugin) { difftest.Must(r.t, os.Remove(link(r))) }, 0},
+		"its link cannot be read":       {netns, func(r *rig, _ *inject.Plugin) { difftest.Must(r.t, os.Remove(link(r)), os.Mkdir(link(r), 0o755)) }, 1},
+		"it is not listed":              {netns, listed(), 1},
+		"a process, before the list":    {byProcess, func(*rig, *inject.Plugin) {}, 1},
+		"a process that is listed":      {byProcess, listed(pod()), 1},
+		"a process that is not listed":  {byProcess, listed(&api.PodSandbox{Id: "other"}), 0},
+		"a process whose container came after the list": {byProcess, func(r *rig, a *inject.Plugin) {
+			listed()(r, a)
+			r.make(a, pod(), container())
 		}, 1},
 	} {
 		r := newRig(t)
-		a := r.opened()
+		a, p := r.opened(), pod()
+		p.Linux.Namespaces[1].Path = test.netns
 		r.attach("sriov-net", sandbox, "net1", vfInfo)
-		r.make(a, pod(), container())
+		r.make(a, p, container())
 		test.end(r, a)
 		a.Refresh(inject.State{})
-		difftest.Same(t, what+": sandboxes that are counted", r.kept.Load(), test.left)
-		difftest.Same(t, what+": directories", len(r.left()), int(test.left))
+		difftest.Same(t, what, []int{int(r.kept.Load()), len(r.left())}, []int{test.left, test.left})
 	}
 }
 
