@@ -15,23 +15,16 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-// childKey is an environment variable with the argument of a child process that runs a test again.
-const childKey = "STORE_TEST_CHILD"
-
-func child(t *testing.T, argument string) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), childKey+"="+argument)
-	return cmd
-}
-
 // inNamespace runs the calling test in a child process, as root of new user and mount namespaces. It returns
 // true in the child.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(childKey) != "" {
+	const child = "STORE_TEST_CHILD"
+	if os.Getenv(child) != "" {
 		return true
 	}
-	cmd := child(t, "namespace")
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), child+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
@@ -157,58 +150,29 @@ func TestWritableChecksNearestAncestorAndCreatesNothing(t *testing.T) {
 	}
 }
 
-// Root may write anywhere, so the test runs as an ordinary user in a child process.
-func TestDirectoryOfMode555IsNotWritableForUser(t *testing.T) {
-	if dir := os.Getenv(childKey); dir != "" {
-		d := store.Open(dir + "/cni")
+func TestDirectoryOfMode555IsNotWritable(t *testing.T) {
+	d := store.Open(t.TempDir() + "/cni")
+	difftest.Must(t, os.Chmod(filepath.Dir(d.Path("")), 0o555))
+	difftest.WithModes(t, func() {
 		for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
-			if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), dir) {
+			if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), filepath.Dir(d.Path(""))) {
 				t.Errorf("%s: got %v", method, err)
 			}
 		}
-		return
-	}
-	dir := t.TempDir()
-	difftest.Must(t, os.Chmod(dir, 0o555))
-	asUser(t, dir)
+	})
 }
 
 // The change is made, but not on the disk, which must be read to write the directory.
 func TestDurableReportsDirectoryThatIsNotSynced(t *testing.T) {
-	if dir := os.Getenv(childKey); dir != "" {
-		d := store.Durable(dir)
+	d := store.Durable(t.TempDir())
+	difftest.Must(t, os.Chmod(d.Path(""), 0o300))
+	difftest.WithModes(t, func() {
 		difftest.Is(t, d.Write("net1", nil), syscall.EACCES)
 		expect(t, d, "net1", "")
 		difftest.Is(t, d.Remove("net1"), syscall.EACCES)
 		difftest.Is(t, readError(d, "net1"), fs.ErrNotExist)
-		return
-	}
-	dir := t.TempDir()
-	if os.Getuid() == 0 {
-		difftest.Must(t, os.Chown(dir, user, user))
-	}
-	difftest.Must(t, os.Chmod(dir, 0o300))
-	asUser(t, dir)
-	difftest.Must(t, os.Chmod(dir, 0o700)) // for the removal of dir
-}
-
-const user = 65534 // the user called nobody
-
-// asUser runs the calling test in a child process without root's rights. The child's argument is dir, a directory of
-// t.TempDir that the child may access.
-func asUser(t *testing.T, dir string) {
-	t.Helper()
-	cmd := child(t, dir)
-	cmd.Dir = "/"
-	if os.Getuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
-		// testing creates the parent of a test's temporary directories with mode 0700 or 0755.
-		difftest.Must(t, os.Chmod(filepath.Dir(dir), 0o755))
-	}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
-		t.Errorf("%v\n%s", err, out)
-	}
+	})
+	difftest.Must(t, os.Chmod(d.Path(""), 0o700)) // for the removal of the directory
 }
 
 // The owner of the temporary file could keep its lock for ever, or change the content later.
