@@ -3,10 +3,12 @@ package store_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,6 +95,7 @@ func TestRoomCountsFreeFilesAndBlocks(t *testing.T) {
 	}
 	for options, room := range map[string]error{
 		"nr_inodes=0,size=0": nil, "nr_inodes=0,size=1m": nil, "nr_inodes=100,size=0": nil, "nr_inodes=0,size=64k": syscall.ENOSPC, "nr_inodes=20,size=0": syscall.ENOSPC,
+		"nr_inodes=41,size=0": nil, "nr_inodes=40,size=0": syscall.ENOSPC, fmt.Sprint("nr_inodes=0,size=", 40*os.Getpagesize()): nil,
 	} {
 		difftest.Is(t, store.Open(mount(t, 0, options)+"/cni").Room(40), room)
 	}
@@ -150,29 +153,68 @@ func TestWritableChecksNearestAncestorAndCreatesNothing(t *testing.T) {
 	}
 }
 
-func TestDirectoryOfMode555IsNotWritable(t *testing.T) {
-	d := store.Open(t.TempDir() + "/cni")
-	difftest.Must(t, os.Chmod(filepath.Dir(d.Path("")), 0o555))
-	difftest.WithModes(t, func() {
-		for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
-			if !errors.Is(err, syscall.EACCES) || !strings.Contains(err.Error(), filepath.Dir(d.Path(""))) {
-				t.Errorf("%s: got %v", method, err)
+// Each mode closes a file or the directory: 0300 to listing, 0500 to changes, 0600 to its files, 0200 to reading. A method
+// says so, with the path, or does all that it is to do. A durable change that cannot be synced is made and is an error.
+func TestEachMethodSaysWhatModesForbid(t *testing.T) {
+	said := map[string]int{}
+	for kind, open := range kinds {
+		for method, call := range map[string]func(d *store.Dir) error{
+			"write":           func(d *store.Dir) error { return d.Write("a", []byte("new")) },
+			"write over half": func(d *store.Dir) error { return d.Write("b", []byte("new")) },
+			"remove":          func(d *store.Dir) error { return d.Remove("a") },
+			"remove half":     func(d *store.Dir) error { return d.Remove("b") },
+			"sweep":           func(d *store.Dir) error { return d.Sweep(func(string) {}) },
+			"link":            func(d *store.Dir) error { return d.Link("c", "a") },
+			"read":            func(d *store.Dir) error { return readError(d, "a") },
+			"info":            func(d *store.Dir) error { _, err := d.Info("a"); return err },
+			"names": func(d *store.Dir) error {
+				names, err := d.Names()
+				if err == nil && !slices.Equal(names, []string{"a"}) {
+					err = fmt.Errorf("names %q", names)
+				}
+				return err
+			},
+			"writable": func(d *store.Dir) error { return d.Writable() },
+			"room":     func(d *store.Dir) error { return d.Room(1) },
+			"alone":    func(d *store.Dir) error { return d.Alone(0, func() error { return nil }) },
+		} {
+			var before, after map[string]string
+			for _, door := range []struct {
+				name string
+				mode fs.FileMode
+			}{{"", 0o700}, {"", 0o300}, {"", 0o500}, {"", 0o600}, {"a", 0o200}, {".b.devinfo", 0}} {
+				d := open(t.TempDir())
+				for _, name := range []string{"a", ".b.devinfo"} {
+					difftest.Write(t, d.Path(name), `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2"}}`, 0o600)
+				}
+				if before == nil {
+					before = content(t, d.Path(""))
+				}
+				var err error
+				difftest.Must(t, os.Chmod(d.Path(door.name), door.mode))
+				difftest.WithModes(t, func() { err = call(d) })
+				if chmod := os.Chmod(d.Path(door.name), 0o700); !errors.Is(chmod, fs.ErrNotExist) {
+					difftest.Must(t, chmod)
+				}
+				now, what := content(t, d.Path("")), fmt.Sprintf("%s %s, mode %o of %q", kind, method, door.mode, door.name)
+				if after == nil {
+					difftest.Must(t, err)
+					after = now
+				}
+				switch {
+				case err == nil:
+					difftest.Same(t, what, now, after)
+				case !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), d.Path("")):
+					t.Errorf("%s: %v", what, err)
+				case (now["a"] != before["a"] || now["b"] != "") && (kind != "durable" || !maps.Equal(now, after)):
+					t.Errorf("%s leaves %q", what, now)
+				default:
+					said[kind]++
+				}
 			}
 		}
-	})
-}
-
-// The change is made, but not on the disk, which must be read to write the directory.
-func TestDurableReportsDirectoryThatIsNotSynced(t *testing.T) {
-	d := store.Durable(t.TempDir())
-	difftest.Must(t, os.Chmod(d.Path(""), 0o300))
-	difftest.WithModes(t, func() {
-		difftest.Is(t, d.Write("net1", nil), syscall.EACCES)
-		expect(t, d, "net1", "")
-		difftest.Is(t, d.Remove("net1"), syscall.EACCES)
-		difftest.Is(t, readError(d, "net1"), fs.ErrNotExist)
-	})
-	difftest.Must(t, os.Chmod(d.Path(""), 0o700)) // for the removal of the directory
+	}
+	difftest.Equal(t, said, map[string]int{"open": 26, "private": 26, "durable": 30})
 }
 
 // The owner of the temporary file could keep its lock for ever, or change the content later.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,12 @@ func TestLockNeedsExistingFile(t *testing.T) {
 	if f, err := store.Lock(t.Context(), filepath.Join(t.TempDir(), "none"), 0); f != nil || err != nil {
 		t.Errorf("got %v, %v", f, err)
 	}
+	made := filepath.Join(t.TempDir(), "made")
+	f, err := store.LockFile(t.Context(), made, 0)
+	difftest.Must(t, err)
+	difftest.As[*store.BusyError](t, locked(t.Context(), made, 0))
+	store.Unlock(f)
+	difftest.Equal(t, mode(t, made), fs.FileMode(0o600))
 	loop := filepath.Join(t.TempDir(), "loop")
 	difftest.Must(t, os.Symlink(loop, loop))
 	difftest.Is(t, locked(t.Context(), loop, patience), store.ErrNotRegular)

@@ -28,6 +28,7 @@ func TestRemoveOfLinkedFileLeavesTheLink(t *testing.T) {
 		d := open(filepath.Join(t.TempDir(), "state"))
 		difftest.Must(t, d.Link("b", "a"), d.Write("a", nil))
 		difftest.Is(t, d.Link("b", "c"), fs.ErrExist)
+		difftest.As[*store.NameError](t, d.Link(".b", "c"))
 		names, err := d.Names()
 		difftest.Must(t, err)
 		difftest.Equal(t, names, []string{"a"})
@@ -132,12 +133,12 @@ func TestUnexposedNeedsRootOwnedPath(t *testing.T) {
 	difftest.Must(t, os.WriteFile("/run/file", nil, 0o644))
 	for link, target := range map[string]string{
 		"/run/absolute": "/run/alone", "/run/alone/relative": "../alone/infos", "/run/into": "tmp/infos", "/run/nowhere": "gone/infos",
-		"/run/tmp/out": "/run/alone", "/run/round": "round", "/run/through": "/run/tmp/../alone",
+		"/run/tmp/out": "/run/alone", "/run/round": "round", "/run/root": "/", "/run/through": "/run/tmp/../alone",
 	} {
 		difftest.Must(t, os.Symlink(target, link))
 	}
 	for path, why := range map[string]string{
-		"/": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
+		"/": "", "/run/root": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
 		"/run/alone/gone/infos": "", "/run/nowhere": "", // only root can create these
 		"/run/alone/group":       "/run/alone/group has mode drwxrwxr-x",
 		"/run/alone/group/infos": "/run/alone/group has mode drwxrwxr-x",

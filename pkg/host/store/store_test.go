@@ -27,6 +27,11 @@ func TestReadRefusesIrregularFilesWithoutBlocking(t *testing.T) {
 		difftest.Must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755), syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+	for name, want := range map[string]error{"inside": nil, "dangling": fs.ErrNotExist, "fifo": store.ErrNotRegular} {
+		data, err := store.ReadFile(filepath.Join(dir, name), 1<<20) // follows links
+		difftest.Is(t, err, want)
+		difftest.Same(t, name, string(data) == "secret", want == nil)
+	}
 	for kind, open := range kinds {
 		for _, name := range []string{"inside", "outside", "dangling", "sub", "fifo"} {
 			if _, err := open(dir).Read(name); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, name)+": not a regular file (mode ") {
@@ -56,6 +61,9 @@ func TestInvalidInfoIsCorruptErrorExceptForeignMajorVersion(t *testing.T) {
 	}
 	_, err := d.Info("none")
 	difftest.Is(t, err, fs.ErrNotExist)
+	difftest.Write(t, d.Path("net1"), `{"type": "pci", "version": "1.1.0", "pci": {}}`, 0o644)
+	_, err = d.Info("net1")
+	difftest.Same(t, "violations", len(difftest.As[*devinfo.InvalidError](t, err).Violations), 1)
 }
 
 func TestNamesListsRegularFilesSortedWithoutTemporaryFiles(t *testing.T) {
