@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
@@ -87,6 +88,9 @@ func TestDeviceOfAnotherNodeGetsNothing(t *testing.T) {
 	} {
 		expect(t, what, on(t, "mlx5-vdpa", "*"), info, own)
 	}
+	gone := function("0000:ff:00.0")
+	gone.PCI.VhostNet = cdispec.VhostNet
+	expect(t, "no function, with vhost-net", on(t, "mlx5-vdpa", "*"), gone, own)
 }
 
 func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
@@ -111,6 +115,14 @@ func TestVFIONeedsBothDeviceNodes(t *testing.T) {
 	const remedy = "; load the modules vfio and vfio_iommu_type1, and make sure that /dev is a devtmpfs"
 	g := on(t, "mlx5-legacy", "*")
 	expect(t, "group", g, function("0000:3b:00.4"), other, "/dev/vfio/vfio c 1:0", "/dev/vfio/42 c 1:1")
+	got, err := g.For(other, function("0000:3b:00.4"))
+	difftest.Must(t, err)
+	difftest.Equal(t, got.IOMMUGroup, "42")
+	g.Leased = func(id string) bool { return id != sysfs.ID("iommu", "42") }
+	got, err = g.For(other, function("0000:3b:00.4"))
+	difftest.Must(t, err)
+	difftest.Contains(t, show(got), "the IOMMU group 42: withheld: the pod has no lease of it")
+	g.Leased = nil
 	g.Nodes = nodes("vfio/vfio")
 	expect(t, "no group", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/42 does not exist"+remedy)
 	g.Nodes = nodes("vfio/42")
@@ -119,6 +131,25 @@ func TestVFIONeedsBothDeviceNodes(t *testing.T) {
 		return cdispec.DeviceNode{}, errors.New("it has mode -rw-r--r--")
 	}
 	expect(t, "a file", g, function("0000:3b:00.4"), other, "the PCI function 0000:3b:00.4: withheld: /dev/vfio/vfio: it has mode -rw-r--r--"+remedy)
+}
+
+// A VFIO device has a node of its own, beside that of its group or in place of it.
+func TestVFIODeviceHasItsOwnNode(t *testing.T) {
+	const dev = "-- sys/devices/pci0000:00/0000:00:05.0/0000:01:10.6/vfio-dev/vfio0/dev --\n511:0\n" // with CONFIG_VFIO_DEVICE_CDEV
+	host, err := capturefile.Parse(append(capturetest.Text(t, "devinfo-try"), dev...))
+	difftest.Must(t, err)
+	g := on(t, "devinfo-try", "*")
+	g.Sys = sysfs.New(host.Sys())
+	info := function("0000:01:10.6")
+	for has, want := range map[string]string{
+		"iommu vfio/devices/vfio0":                   "/dev/iommu c 1:0\n/dev/vfio/devices/vfio0 c 1:1",
+		"iommu vfio/devices/vfio0 vfio/vfio":         "/dev/iommu c 1:0\n/dev/vfio/devices/vfio0 c 1:1",
+		"vfio/devices/vfio0 vfio/vfio vfio/15":       "/dev/vfio/vfio c 1:1\n/dev/vfio/15 c 1:2",
+		"iommu vfio/devices/vfio0 vfio/vfio vfio/15": "/dev/vfio/vfio c 1:2\n/dev/vfio/15 c 1:3\n/dev/iommu c 1:0\n/dev/vfio/devices/vfio0 c 1:1",
+	} {
+		g.Nodes = nodes(strings.Fields(has)...)
+		expect(t, has, g, info, other, strings.Split(want, "\n")...)
+	}
 }
 
 func TestMissingNodeNamesItsModule(t *testing.T) {
@@ -216,6 +247,8 @@ func TestSubfunctionGetsItsOwnRDMANodes(t *testing.T) {
 	difftest.Must(t, err)
 	found.IsInterface = true
 	expect(t, "found", g, found.Info, found, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
+	g.Leased = func(id string) bool { return id == sysfs.ID("auxiliary", "mlx5_core.sf.4") }
+	expect(t, "leased", g, found.Info, found, "/dev/infiniband/uverbs4 c 1:1", "/dev/infiniband/rdma_cm c 1:2")
 	found.SF = "mlx5_core.sf.99"
 	expect(t, "gone", g, found.Info, found)
 }
@@ -276,31 +309,22 @@ func TestFailedReadIsAnError(t *testing.T) {
 	}{
 		{"mlx5-legacy", function("0000:3b:00.3"), own, nil},
 		{"mlx5-legacy", function("0000:3b:00.3"), other, []string{"0000:3b:00.0"}},
+		{"mlx5-legacy", function("0000:3b:00.0"), other, []string{"0000:3b:00.0"}},
+		{"mlx5-switchdev", function("0000:03:00.0"), &discovery.Device{SF: "mlx5_core.sf.4", IsInterface: true}, nil},
 		{"igb-sriov", function("0000:01:10.6"), own, nil},
-		{"mlx5-vdpa", &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa1", Driver: "vhost"}}, own, nil},
+		{"mlx5-vdpa", &devinfo.Info{Type: devinfo.TypeVDPA, VDPA: &devinfo.VDPA{ParentDevice: "vdpa:0000:65:00.3"}}, other, []string{"0000:65:00.0"}},
 	} {
-		try := func(nth int) (text, failed string, err error) {
+		want := ""
+		capturetest.EachFailure(capturetest.Load(t, c.host).Sys(), func(sys fs.FS, failed *string) {
 			g := on(t, c.host, c.allow...)
-			g.Sys = sysfs.New(capturetest.Tree{FS: capturetest.Load(t, c.host).Sys(), BeforeCall: func(name string) error {
-				if nth--; nth == 0 {
-					failed = name
-					return syscall.EIO
-				}
-				return nil
-			}})
+			g.Sys = sysfs.New(sys)
 			got, err := g.For(c.found, c.info)
-			return show(got), failed, err
-		}
-		want, _, err := try(0)
-		difftest.Must(t, err)
-		for nth := 1; ; nth++ {
-			got, failed, err := try(nth)
-			if failed == "" {
-				break
+			if text := show(got); *failed == "" {
+				want = text
+			} else if err == nil && text != want || err != nil && !errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: reading %s fails: %v\n%s", c.host, *failed, err, text)
 			}
-			if err == nil && got != want || err != nil && !errors.Is(err, syscall.EIO) {
-				t.Errorf("%s: reading %s fails: %v\n%s", c.host, failed, err, got)
-			}
-		}
+		})
+		difftest.Lacks(t, "want: "+want+".", "want: .")
 	}
 }
