@@ -113,6 +113,9 @@ func (s *search) virtioOf(v sysfs.VDPA) (name, source string) {
 // network namespace.
 func (s *search) hasTwin(v sysfs.VDPA, mac net.HardwareAddr) bool {
 	all, err := s.Sys.VDPAs()
+	if err != nil {
+		s.warn("vdpa %s: is there another one with its hardware address: %v", v.Name, err)
+	}
 	return err != nil || slices.ContainsFunc(all, func(other sysfs.VDPA) bool {
 		its, _, err := s.Interfaces.VDPAMAC(other.Name)
 		return other.Name != v.Name && slices.Equal(other.Virtio, v.Virtio) && (err != nil || slices.Equal(its, mac))
