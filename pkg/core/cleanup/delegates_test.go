@@ -115,6 +115,8 @@ func TestLateDelLeavesDeviceOfLaterSandboxAloneWhateverTheClock(t *testing.T) {
 // A delegate hangs in ADD, and its devinfo is killed. DEL ends it after its limit, and then runs the delegate's DEL.
 func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
 	n := newNode(t, 1)
+	var log bytes.Buffer
+	n.Log = slog.New(slog.NewTextHandler(&log, nil))
 	e := n.add("c0ffee", "pod", 0, time.Now())
 	locked, err := n.Lock(e.Key)
 	difftest.Must(t, err)
@@ -122,10 +124,11 @@ func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
 	hanging.Env, hanging.ExtraFiles = []string{cleanup.WithinEnv + "=" + e.Key.String()}, []*os.File{locked.Locked()}
 	difftest.Must(t, hanging.Start(), locked.Locked().Close()) // the end of devinfo
 	_, err = n.LockWithin(e.Key, 0, time.Hour)
-	difftest.Says(t, err, "still locked by process "+strconv.Itoa(hanging.Process.Pid))
+	difftest.Says(t, err, "an earlier call for this attachment is still running", "still locked by process "+strconv.Itoa(hanging.Process.Pid))
 	again, err := n.LockWithin(e.Key, time.Hour, 0)
 	difftest.Must(t, err)
 	again.Unlock()
+	difftest.Contains(t, log.String(), "ended a delegate that hung")
 	if err := hanging.Wait(); err == nil || err.Error() != "signal: terminated" {
 		t.Errorf("the delegate ended with %v", err)
 	}
@@ -169,6 +172,10 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, 2)
+			var log bytes.Buffer
+			n.Log = slog.New(slog.NewTextHandler(&log, nil))
+			listens := 0
+			n.Listen = func() { listens++ }
 			if test.before != nil {
 				test.before(n)
 			}
@@ -204,6 +211,8 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 				want = "\n"
 			}
 			difftest.Same(t, "network namespace", difftest.Read(t, n.netns), want)
+			difftest.Same(t, "signals are received", listens, 1)
+			difftest.Same(t, "it is said why there is none", log.Len() > 0, test.none && !test.gc)
 			difftest.Same(t, cleanup.WithinEnv, difftest.Read(t, n.dir+"/within"), "net/c0ffee/net1\n")
 		})
 	}
@@ -216,12 +225,14 @@ func TestDelegatesOfLostRecordRunUnlessAnotherHasTheirDevice(t *testing.T) {
 		device  int // VF of the delegate's deviceID
 		fails   int // code of the delegate's error; 0 = none
 		blind   bool
+		unclear bool // who has the device
 		runs    bool
 		is, log string
 	}{
 		"free":                      {device: 0, runs: true},
 		"another's":                 {device: 1, log: "not running a delegate's DEL"},
 		"another's, without a /sys": {device: 1, blind: true, runs: true},
+		"of somebody unknown":       {device: 0, unclear: true, log: "not running a delegate's DEL"},
 		"free, and it fails":        {device: 0, fails: 999, runs: true, log: "ignoring a delegate's failed DEL"},
 		"free, and it is busy":      {device: 0, fails: 11, runs: true, is: "delegates[0] (delegate): DEL: no"},
 	} {
@@ -232,6 +243,9 @@ func TestDelegatesOfLostRecordRunUnlessAnotherHasTheirDevice(t *testing.T) {
 			n.add("other", "other", 1, time.Now())
 			if test.blind {
 				n.Finder = discovery.Finder{}
+			}
+			if test.unclear {
+				difftest.Write(t, n.lease("device", "pci-"+capturetest.VF(0))+"/x", "", 0o600)
 			}
 			if test.fails != 0 {
 				difftest.Write(t, n.dir+"/delegate", fmt.Sprintf("#!/bin/sh\ncat >/dev/null\necho x >%s\necho '{\"code\": %d, \"msg\": \"no\"}'\nexit 1\n", n.netns, test.fails), 0o755)

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,6 +26,10 @@ func TestRemovalRemovesOwnFilesOnly(t *testing.T) {
 	named := "net-" + strings.Repeat("d", 64) + "_net1"
 	own, err := cdispec.Device{Kind: cdispec.DefaultKind, Name: "c0ffee", IfName: "net1", Info: &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:3b:00.2"}}}.Spec()
 	difftest.Must(t, err)
+	rename := func(n *node, e *journal.Entry) {
+		difftest.Must(n.t, os.Rename(n.infos(file), n.infos(named)))
+		e.File = named
+	}
 	for name, test := range map[string]struct {
 		prepare func(n *node, e *journal.Entry) // after ADD; leases lists those of e
 		entry   func(n *node, e *journal.Entry) // before ADD
@@ -45,14 +51,10 @@ func TestRemovalRemovesOwnFilesOnly(t *testing.T) {
 			left: "cdi/" + spec, err: "file name too long"},
 		"a directory of files that no call can reach": {entry: func(n *node, e *journal.Entry) { e.Dir += strings.Repeat("/x", 3000) },
 			left: "infos/pod1", err: "file name too long"},
-		"a lost lease of the file": {prepare: func(n *node, _ *journal.Entry) { n.remove(n.lease("file", file)) }},
-		"a lost lease of a file that is named after another container": {
-			entry: func(n *node, e *journal.Entry) {
-				difftest.Must(n.t, os.Rename(n.infos(file), n.infos(named)))
-				e.File = named
-			},
-			prepare: func(n *node, _ *journal.Entry) { n.remove(n.lease("file", named)) }, left: "infos/" + named, log: "is named after another container",
-		},
+		"a lost lease of the file":                     {prepare: func(n *node, _ *journal.Entry) { n.remove(n.lease("file", file)) }},
+		"a file that is named after another container": {entry: rename},
+		"a lost lease of a file that is named after another container": {entry: rename,
+			prepare: func(n *node, _ *journal.Entry) { n.remove(n.lease("file", named)) }, left: "infos/" + named, log: "is named after another container"},
 		"a file that another attachment has now": {prepare: func(n *node, e *journal.Entry) { n.remove(n.lease("file", file)); n.take(journal.Entry{File: file}) },
 			left: "infos/pod1", log: "belongs to attachment net/decade/net1"},
 		"a spec that another attachment has now": {prepare: func(n *node, e *journal.Entry) { n.remove(n.lease("spec", spec)); n.take(journal.Entry{CDI: e.CDI}) },
@@ -68,6 +70,7 @@ func TestRemovalRemovesOwnFilesOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, 0)
+			n.Listen = func() { t.Error("signals are received, although there are no delegates") }
 			var log bytes.Buffer
 			n.Log = slog.New(slog.NewTextHandler(&log, nil))
 			e := &journal.Entry{
@@ -138,12 +141,15 @@ func TestSweepEndsStaleAttachmentsThatItCan(t *testing.T) {
 		"stale":                            {netns: stale, ends: true, may: true},
 		"live, with delegates":             {netns: live, delegates: true},
 		"stale, with delegates":            {netns: stale, delegates: true, may: true},
+		"stale, but the caller ends":       {netns: stale},
 		"of a namespace that is not known": {netns: "/run/netns/unknown"},
 		"damaged":                          {netns: stale, text: "{"},
 		"of a newer build":                 {netns: stale, text: `{"format": 99}`},
 	} {
 		for _, delegates := range []bool{false, true} {
 			n := newNode(t, 0)
+			var log bytes.Buffer
+			n.Log = slog.New(slog.NewTextHandler(&log, nil))
 			n.Journal.NetnsGone = func(path string) (bool, error) {
 				if path == live || path == stale {
 					return path == stale, nil
@@ -160,7 +166,13 @@ func TestSweepEndsStaleAttachmentsThatItCan(t *testing.T) {
 				difftest.Write(t, e.Key.Path(n.Node.StateDir), test.text, 0o600)
 			}
 			rests := 0
-			got, err := n.CollectStale(t.Context(), delegates, func(context.Context) { rests++ })
+			ctx, cancel := context.WithCancel(t.Context())
+			got, err := n.CollectStale(ctx, delegates, func(context.Context) {
+				if rests++; strings.Contains(name, "ends") {
+					cancel()
+				}
+			})
+			cancel()
 			difftest.Must(t, err)
 			ends := test.ends || test.may && delegates
 			left, err := n.Journal.All()
@@ -169,6 +181,9 @@ func TestSweepEndsStaleAttachmentsThatItCan(t *testing.T) {
 				[]int{count(!ends), count(ends), count(test.may && !ends), 1})
 			if _, err := os.Stat(n.netns); (err == nil) != (ends && test.delegates) {
 				t.Errorf("%s: the delegate's DEL: %v", name, err)
+			}
+			if unknown := strings.Contains(log.String(), "cannot tell"); unknown != strings.Contains(name, "not known") || !unknown && log.Len() > 0 {
+				t.Errorf("%s: the log is %q", name, log.String())
 			}
 		}
 	}
@@ -179,4 +194,64 @@ func count(is bool) int {
 		return 1
 	}
 	return 0
+}
+
+// What cannot be read is an error of each call, and not empty: a loop of links takes the place of each directory.
+func TestUnreadableDirectoryIsNotEmpty(t *testing.T) {
+	key := journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}
+	sweep := func(n *node) error { return of(n.CollectStale(n.t.Context(), true, func(context.Context) {})) }
+	for name, test := range map[string]struct {
+		path string
+		do   func(n *node) error
+	}{
+		"sweep of entries": {"state/attachments", sweep},
+		"sweep of leases":  {"state/leases", sweep},
+		"sweep of files":   {"infos", sweep},
+		"sweep of specs":   {"cdi", sweep},
+		"owner of a file":  {"state/leases/file", func(n *node) error { return of(n.Foreign(key, journal.OfFile, "f")) }},
+		"damaged entry":    {"state/leases", func(n *node) error { return of(n.LockAnyway(key)) }},
+		"entry":            {"state/attachments", func(n *node) error { return of(n.LockAnyway(key)) }},
+		"entry to collect": {"state/attachments", func(n *node) error { return of(n.Collect(key, nil, nil)) }},
+		"delegate of an ADD": {"", func(n *node) error {
+			return n.Removal(&journal.Entry{Key: key, Delegates: []json.RawMessage{[]byte("5")}}).Run()
+		}},
+		"journal of others": {"", func(n *node) error { return errors.Join(os.Chmod(n.Node.StateDir, 0o777), sweep(n)) }},
+	} {
+		n := newNode(t, 0)
+		n.take(journal.Entry{File: "f"})
+		difftest.Write(t, key.Path(n.Node.StateDir), "{", 0o600)
+		if test.path != "" {
+			n.remove(filepath.Join(n.dir, test.path))
+			difftest.Must(t, os.Symlink("loop", filepath.Join(n.dir, test.path)), os.Symlink(filepath.Base(test.path), filepath.Join(n.dir, filepath.Dir(test.path), "loop")))
+		}
+		if test.do(n) == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func of[T any](_ T, err error) error { return err }
+
+// Garbage collection ends what it has read. A record that is damaged is completed first.
+func TestOnlyTheEntryThatWasReadIsCollected(t *testing.T) {
+	for name, damaged := range map[string]bool{"sound": false, "damaged": true} {
+		for _, judged := range []bool{false, true} {
+			n, completed := newNode(t, 1), 0
+			var log bytes.Buffer
+			n.Log = slog.New(slog.NewTextHandler(&log, nil))
+			e := n.add("c0ffee", "pod", 0, time.Now())
+			read, err := n.Journal.Get(e.Key)
+			difftest.Must(t, err)
+			if damaged {
+				difftest.Write(t, e.Key.Path(n.Node.StateDir), "{", 0o600)
+			}
+			if !judged {
+				read = nil
+			}
+			done, err := n.Collect(e.Key, read, func(*journal.Entry) { completed++ })
+			difftest.Must(t, err)
+			difftest.Same(t, "it is said that it was added again", strings.Contains(log.String(), "added again"), !done)
+			difftest.Same(t, fmt.Sprintf("%s, read: %v: collected, and completed", name, judged), []int{count(done), completed}, []int{count(judged != damaged), count(damaged && !judged)})
+		}
+	}
 }
