@@ -113,7 +113,7 @@ const claimant = "claimant"
 
 // hold takes a lease of the device and of its parent for the claim. It fails if another holder has one.
 func hold(device string) error {
-	j, err := openJournal()
+	j, err := node.Journal(stateDir)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ var claimRecord = (&journal.Claim{UID: claimUID, Part: "net1"}).FileName()
 
 // release ends the claim's leases.
 func release(string) error {
-	j, err := openJournal()
+	j, err := node.Journal(stateDir)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func release(string) error {
 
 // held reports whether the claim has a lease of the device.
 func held(device string) (bool, error) {
-	j, err := openJournal()
+	j, err := node.Journal(stateDir)
 	if err != nil {
 		return false, err
 	}

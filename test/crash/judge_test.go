@@ -133,7 +133,7 @@ func (s *stage) checked(acts []act, container string) (problems []string) {
 	if why := s.run(s.seat, s.check(last), nil).Failure(); why != "" {
 		problems = append(problems, "CHECK of a live attachment fails: "+why)
 	}
-	j, err := openJournal()
+	j, err := node.Journal(stateDir)
 	s.fine(err)
 	e, err := j.Get(journal.Key{Network: "net", ContainerID: container, IfName: last.of.ifName})
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/difftest"
@@ -152,10 +151,4 @@ func (w *world) must(verb string, a attachment, c conf) {
 	if why := w.call(verb, a, c, nil).Failure(); why != "" {
 		w.t.Fatalf("%s without a fault: %s", verb, why)
 	}
-}
-
-// openJournal opens the node's journal. The claimant uses it too.
-func openJournal() (*journal.Journal, error) {
-	boot, err := journal.BootID()
-	return journal.Open(stateDir, boot), err
 }

@@ -116,6 +116,8 @@ func (w *world) claims() {
 	difftest.Must(t, s.Close())
 	sys, err := sysfs.Open(node.Sys)
 	difftest.Must(t, err)
+	j, err := node.Journal(stateDir)
+	difftest.Must(t, err)
 	line, err := sys.Lineage(claimsVF)
 	difftest.Must(t, err)
 	for _, uid := range []string{"uid-a", "uid-gone"} {
@@ -124,15 +126,8 @@ func (w *world) claims() {
 		for _, d := range line {
 			claim.Leases = append(claim.Leases, journal.DeviceLease{ID: d.ID, Mode: mode, Object: d.Inode})
 		}
-		difftest.Must(t, openJournal(t).Hold(claim))
+		difftest.Must(t, j.Hold(claim))
 	}
-}
-
-func openJournal(t testing.TB) *journal.Journal {
-	t.Helper()
-	boot, err := journal.BootID()
-	difftest.Must(t, err)
-	return journal.Open(stateDir, boot)
 }
 
 // An answer is what one run of a program gives.

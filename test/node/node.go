@@ -19,6 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/test/crash/inject"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/undertest"
@@ -46,6 +47,12 @@ func Make(t testing.TB, settings map[string]any, programs []string, dirs ...stri
 	settings["sysfs"] = Sys
 	text, err := json.Marshal(settings)
 	difftest.Must(t, err, os.WriteFile(Settings, text, 0o644))
+}
+
+// Journal opens the node's journal.
+func Journal(stateDir string) (*journal.Journal, error) {
+	boot, err := journal.BootID()
+	return journal.Open(stateDir, boot), err
 }
 
 // hangs is the time limit of a program.

@@ -37,13 +37,6 @@ func TestKeysThatDifferInLetterCaseAreRefusedAtAnyDepth(t *testing.T) {
 	}
 }
 
-// The golden file of problems has names that are paths. A name of the network's is refused even if the delegate has its own.
-func TestNameThatIsPathIsRefused(t *testing.T) {
-	c := parse(t, `{"name": "n", "deviceID": "./x", "delegates": [{"type": "a", "pciBusID": "y"}]}`)
-	want := &config.Problem{Key: "deviceID", Value: `"./x"`, Want: `a name without "/", blanks and control characters`}
-	equal(t, "problem", c.DelegateProblem(0), want)
-}
-
 // Each delegate gets a copy of args, runtimeConfig, prevResult, and the network's name and device.
 func TestDelegatesTogetherGetAtMostOneMegabyte(t *testing.T) {
 	for _, delegates := range []int{1, 2, 32} {
