@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"errors"
 	"io/fs"
 	"reflect"
 	"strings"
@@ -92,14 +93,31 @@ func TestInspectDoesNotOmitWhatItCannotRead(t *testing.T) {
 			}
 		})
 	}
-	_, err := node.Open(node.Options{Sys: sysfs.New(file.Sys()), Finder: &discovery.Finder{Interfaces: mute{}}}).Inspect(node.Subject{Name: "p0"})
-	difftest.Is(t, err, syscall.EIO)
+	for _, name := range []string{"p0", "lo"} {
+		for calls := range 5 {
+			host, err := linkhost.New(file)
+			difftest.Must(t, err)
+			netlink := &failing{host, calls}
+			got, err := node.Open(node.Options{Sys: sysfs.New(file.Sys()), Finder: &discovery.Finder{Interfaces: netlink, Eswitches: host}}).Inspect(node.Subject{Name: name})
+			if failed := netlink.left < 0; failed != errors.Is(err, syscall.EIO) {
+				t.Errorf("%s: call %d fails: %t, and inspect says %+v, %v", name, calls, failed, got, err)
+			}
+		}
+	}
 }
 
-// mute is netlink that does not answer.
-type mute struct{ discovery.Interfaces }
+// failing is netlink of which one call fails.
+type failing struct {
+	discovery.Interfaces
+	left int // calls before it
+}
 
-func (mute) Interface(string, string) (link.Interface, error) { return link.Interface{}, syscall.EIO }
+func (f *failing) Interface(netns, name string) (link.Interface, error) {
+	if f.left--; f.left == -1 {
+		return link.Interface{}, syscall.EIO
+	}
+	return f.Interfaces.Interface(netns, name)
+}
 
 // counting counts requests and finds no devices.
 type counting struct {
