@@ -226,7 +226,7 @@ func (j *Journal) Stale(e *Entry) (why string, err error) {
 	}
 	gone, err := j.NetnsGone(e.Netns)
 	why = "network namespace " + e.Netns + " is gone"
-	if reused := e.NetnsReused(e.Netns); err == nil && !gone && reused != "" && j.OnNode() {
+	if reused := e.NetnsReused(e.Netns); !gone && reused != "" && j.OnNode() {
 		gone, why = true, reused
 	}
 	if gone && err == nil && e.ByClaim() {
