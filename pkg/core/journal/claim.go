@@ -134,6 +134,8 @@ func removeFiles(files map[string]string) error {
 		switch {
 		case errors.Is(err, store.ErrNotRegular), errors.Is(err, store.ErrTooLarge), err == nil && string(now) != content:
 			continue // of another program
+		case errors.As(err, new(*store.NameError)):
+			continue // never written
 		case err == nil, errors.Is(err, fs.ErrNotExist): // of a missing file, a killed Hold may have left a temporary one
 			err = dir.Remove(name)
 		}

@@ -190,14 +190,6 @@ func TestSweepReadsOnlyClaims(t *testing.T) {
 	})
 }
 
-func TestSweepReportsLinkThatItCannotRemove(t *testing.T) {
-	j, dir := open(t)
-	first, second := filepath.Join(dir, "leases/device/pci-pf/~n@a@net1"), filepath.Join(dir, "leases/device/pci-pf/~n@b@net1")
-	link(t, "gone", first)
-	link(t, "gone", second)
-	difftest.Is(t, j.Sweep(func(string) { must(t, os.Remove(second), os.MkdirAll(second+"/x", 0o700)) }), syscall.ENOTEMPTY)
-}
-
 // With a lock for each live claim, every sweep would delay ADDs.
 func TestSweepTakesNoLockForLiveClaims(t *testing.T) {
 	j, _ := open(t)
