@@ -158,9 +158,6 @@ func unescaped(path string) string {
 // the first thread of their process. It returns the first error.
 func each(proc string, f func(dir string) error) error {
 	processes, err := os.ReadDir(proc)
-	if err != nil {
-		return err
-	}
 	for _, p := range processes {
 		pid, notProcess := strconv.Atoi(p.Name())
 		if notProcess != nil {

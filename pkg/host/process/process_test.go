@@ -125,7 +125,7 @@ func TestMountedNamespaceIsFound(t *testing.T) {
 	proc := t.TempDir()
 	difftest.Must(t, os.MkdirAll(proc+"/7/ns", 0o700), os.Symlink("mnt:[1]", proc+"/7/ns/mnt"), os.Mkdir(proc+"/7/root", 0o700),
 		os.Symlink("/proc/self/ns/net", proc+`/7/root/a b\`), os.Symlink("/proc/self/ns/uts", proc+"/7/root/uts"),
-		os.WriteFile(proc+"/7/mountinfo", []byte("1 0 0:4 / /run rw\n2 1 0:4 uts:[2] /uts rw\n3 1 0:4 net:[3] /uts rw\n4 1 0:4 net:[4] /a\\040b\\134\n5 1 0:4 net:[4] /a\\040b\\134 rw - nsfs nsfs rw\n6 1 0:4 net:[5]\n"), 0o600))
+		os.WriteFile(proc+"/7/mountinfo", []byte("1 0 0:4 / /run rw\n2 1 0:4 uts:[2] /uts rw\n3 1 0:4 net:[3] /uts rw\n4 1 0:4 net:[4] /a\\040b\\134\n5 1 0:4 net:[4] /a\\040b\\134\n6 1 0:4 net:[5]\n"), 0o600))
 	found, err := process.Namespaces(proc)
 	difftest.Must(t, err)
 	difftest.Equal(t, found, []string{proc + `/7/root/a b\`})
