@@ -39,6 +39,7 @@ func TestTextIsForPeople(t *testing.T) {
 		}
 		difftest.Same(t, value, Dump{setting: value}.Text(setting), want)
 	}
+	difftest.Equal(t, []int{len(short(make([]byte, 128))), len(short(make([]byte, 129)))}, []int{256, len("sha256:") + 64})
 }
 
 // Few drivers take programs to the hardware, and the namespaces of tests have no such driver.
@@ -52,9 +53,13 @@ func TestProgramsOfEachXDPModeAreRead(t *testing.T) {
 	got, err := dump(message)
 	difftest.Must(t, err)
 	difftest.Equal(t, got, Dump{"xdp": "program 71", "xdpgeneric": "program 72", "xdpoffload": "program 73"})
-	broken := nl.NewRtAttr(unix.IFLA_XDP, nil)
-	broken.AddRtAttr(nl.IFLA_XDP_PROG_ID+1, []byte{7})
-	_, err = dump(append(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(), broken.Serialize()...))
+	id := nl.NewRtAttr(unix.IFLA_XDP, nil)
+	id.AddRtAttr(nl.IFLA_XDP_PROG_ID+1, []byte{7})
+	for _, broken := range []*nl.RtAttr{id, nl.NewRtAttr(unix.IFLA_XDP, []byte{1}), nl.NewRtAttr(unix.IFLA_PROP_LIST, []byte{1})} {
+		_, err = dump(append(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(), broken.Serialize()...))
+		difftest.Is(t, err, syscall.EBADMSG)
+	}
+	_, err = dump(nil)
 	difftest.Is(t, err, syscall.EBADMSG)
 }
 

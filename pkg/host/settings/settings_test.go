@@ -105,12 +105,16 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 			t.Errorf("it stays up: %+v, %v", l, err)
 		}
 		must(t, k.Change(nic, settings.Change{}))
-		if err := k.Change(link.Interface{Name: "nic", Index: nic.Index + 1000}, settings.Change{MTU: 1500}); err == nil {
-			t.Error("there is no such interface")
-		}
-		if err := k.Change(nic, settings.Change{Name: "lo"}); err == nil {
-			t.Error("lo is taken")
-		}
+		none := link.Interface{Name: "none", Index: nic.Index + 1000}
+		_, err = k.Settings(none)
+		difftest.Is(t, err, link.ErrNoInterface)
+		difftest.Says(t, err, `interface "none": read settings: `)
+		difftest.Says(t, k.Change(none, settings.Change{MTU: 1500}), `interface "none": `)
+		difftest.Says(t, k.Set(none, "noarp", settings.Dump{}), `interface "none": set noarp: `)
+		difftest.Says(t, k.Set(nic, "none", settings.Dump{}), `set none: devinfo does not know how`)
+		difftest.Says(t, k.Set(nic, "alias", settings.Dump{"alias": "x"}), `set alias: encoding/hex: `)
+		difftest.Says(t, k.Set(nic, "tcx-egress", settings.Dump{"tcx-egress": "programs [7]"}), `cannot be attached again`)
+		difftest.Says(t, k.Change(nic, settings.Change{Name: "lo"}), `: set name: `) // it is taken
 		if _, ok, err := k.VF("nic", 0); ok || err != nil {
 			t.Errorf("it has no VFs: %v, %v", ok, err)
 		}

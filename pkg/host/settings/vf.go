@@ -127,14 +127,11 @@ func vfRecords(answer []byte) (list []VFRecord, err error) {
 
 // take parses one setting, a struct that begins with the number of the VF (linux/if_link.h).
 func (vf *VFRecord) take(a rtnetlink.Attribute) error {
-	words, known := map[uint16]int{
-		nl.IFLA_VF_MAC: 3, nl.IFLA_VF_VLAN: 3, nl.IFLA_VF_SPOOFCHK: 2, nl.IFLA_VF_LINK_STATE: 2, nl.IFLA_VF_RATE: 3, nl.IFLA_VF_TRUST: 2,
-		nl.IFLA_VF_IB_NODE_GUID: 4, nl.IFLA_VF_IB_PORT_GUID: 4, nl.IFLA_VF_VLAN_LIST: 5,
-	}[a.Kind]
-	if !known {
-		return nil
+	used := map[uint16]int{ // bytes
+		nl.IFLA_VF_MAC: 10, nl.IFLA_VF_VLAN: 12, nl.IFLA_VF_SPOOFCHK: 8, nl.IFLA_VF_LINK_STATE: 8, nl.IFLA_VF_RATE: 12, nl.IFLA_VF_TRUST: 8,
+		nl.IFLA_VF_IB_NODE_GUID: 16, nl.IFLA_VF_IB_PORT_GUID: 16, nl.IFLA_VF_VLAN_LIST: 18,
 	}
-	if len(a.Value) < 4*words-2 {
+	if len(a.Value) < used[a.Kind] {
 		return fmt.Errorf("setting %d of a VF has %d bytes: %w", a.Kind, len(a.Value), syscall.EBADMSG)
 	}
 	word := func(n int) uint32 { return binary.NativeEndian.Uint32(a.Value[4*n:]) }

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"encoding/binary"
+	"errors"
 	"reflect"
 	"syscall"
 	"testing"
@@ -65,10 +66,23 @@ func TestVFsHaveSettingsOfPF(t *testing.T) {
 	}
 	difftest.Must(t, err)
 	difftest.Equal(t, got, want)
-	for _, kind := range []int{nl.IFLA_VF_MAC, nl.IFLA_VF_VLAN, nl.IFLA_VF_RATE, nl.IFLA_VF_IB_NODE_GUID, nl.IFLA_VF_VLAN_LIST} {
-		_, err := vfRecords(newlink([]*nl.RtAttr{words(kind, 0)})) // the setting is truncated
+	for kind, size := range map[int]int{
+		nl.IFLA_VF_MAC: 10, nl.IFLA_VF_VLAN: 12, nl.IFLA_VF_SPOOFCHK: 8, nl.IFLA_VF_LINK_STATE: 8, nl.IFLA_VF_RATE: 12, nl.IFLA_VF_TRUST: 8,
+		nl.IFLA_VF_IB_NODE_GUID: 16, nl.IFLA_VF_IB_PORT_GUID: 16, nl.IFLA_VF_VLAN_LIST: 18, 99: 0,
+	} {
+		for n := range 40 {
+			_, err := vfRecords(newlink([]*nl.RtAttr{nl.NewRtAttr(kind, make([]byte, n))}))
+			if errors.Is(err, syscall.EBADMSG) != (n < size) {
+				t.Errorf("setting %d of %d bytes: %v", kind, n, err)
+			}
+		}
+	}
+	for _, broken := range [][]byte{{1, 2, 3}, nl.NewRtAttr(nl.IFLA_VF_INFO, []byte{1, 2, 3}).Serialize()} {
+		_, err := vfRecords(append(newlink(), nl.NewRtAttr(unix.IFLA_VFINFO_LIST, broken).Serialize()...))
 		difftest.Is(t, err, syscall.EBADMSG)
 	}
+	_, err = vfRecords(nil)
+	difftest.Is(t, err, syscall.EBADMSG)
 	_, err = VFs() // a machine without VFs
 	difftest.Must(t, err)
 }
