@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -227,16 +228,13 @@ func SeesMounts(path string) (bool, error) {
 	}
 	defer unix.Close(fd)
 	info, err := os.ReadFile(fmt.Sprintf("/proc/thread-self/fdinfo/%d", fd))
-	if err != nil {
-		return false, err
+	mounts, mountsErr := os.ReadFile("/proc/thread-self/mountinfo")
+	if err = cmp.Or(err, mountsErr); err != nil { // hidden, because fs.ErrNotExist means that path does not exist
+		return false, fmt.Errorf("find the mount of %s: %v", path, err)
 	}
 	_, id, _ := strings.Cut(string(info), "mnt_id:")
 	id, _, _ = strings.Cut(id, "\n")
 	id = strings.TrimSpace(id)
-	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
-	if err != nil {
-		return false, err
-	}
 	for line := range strings.Lines(string(mounts)) {
 		fields, _, _ := strings.Cut(line, " - ") // the optional fields are before the separator
 		if strings.HasPrefix(fields, id+" ") {

@@ -103,6 +103,7 @@ func TestSeesMountsDependsOnPropagation(t *testing.T) {
 		}
 		_, err := link.SeesMounts("/run/none")
 		difftest.Is(t, err, fs.ErrNotExist)
+		difftest.Says(t, err, "/run/none")
 		if gone, err := link.NetnsGone("/run/none"); !gone || err != nil {
 			t.Errorf("nothing is there: %v, %v", gone, err)
 		}
@@ -144,8 +145,11 @@ func TestNetnsOfEndedProcessIsGoneIfProcessesAreVisible(t *testing.T) {
 func TestNetnsIsNotGoneWithoutProc(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""))
-		if is, err := link.NetnsGone("/proc/4194999/ns/net"); is || err == nil {
-			t.Errorf("got %v, %v", is, err)
+		must(t, os.WriteFile("/run/file", nil, 0o644))
+		for _, path := range []string{"/proc/4194999/ns/net", "/run/file"} {
+			if is, err := link.NetnsGone(path); is || err == nil {
+				t.Errorf("%s: %v, %v", path, is, err)
+			}
 		}
 		if is, err := link.IsOwnNetns("/proc"); is || !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("got %v, %v", is, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/test/difftest"
 )
@@ -108,4 +109,18 @@ func TestMissingLowerIsNone(t *testing.T) {
 	got, err := describe(c, upper, maxDepth)
 	difftest.Must(t, err)
 	difftest.Equal(t, got, Interface{Name: "net1", Kind: "macvlan"})
+}
+
+func TestLowerThatCannotBeReadIsAnError(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "nic", "peer", pod)
+		linktest.AddMacvlan(t, "nic", "net0", pod)
+		c, err := dial(pod)
+		difftest.Must(t, err)
+		defer c.Close()
+		l, err := c.Get(rtnetlink.Local, 0, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("net0")))
+		difftest.Must(t, err)
+		linktest.EachOpenFailure(t, map[string]func() error{"describe": func() error { _, err := describe(c, l, maxDepth); return err }})
+	})
 }
