@@ -99,19 +99,6 @@ func TestCostOfGCGrowsWithTheNumberOfStaleAttachments(t *testing.T) {
 	}
 }
 
-// The second sandbox of a pod gets the device of the first one, whose DEL is late. Meanwhile the clock was set back.
-func TestLateDelLeavesDeviceOfLaterSandboxAloneWhateverTheClock(t *testing.T) {
-	for _, clock := range []time.Duration{time.Hour, 0, -time.Hour} {
-		n, now := newNode(t, 1), time.Now()
-		first := n.add("first", "pod", 0, now)
-		second := n.add("second", "pod", 0, now.Add(clock))
-		n.del(first)
-		difftest.Same(t, fmt.Sprintf("the clock moved by %s: network namespace for the first DEL", clock), difftest.Read(t, n.netns), "\n")
-		n.del(second)
-		difftest.Same(t, "network namespace for the second DEL", difftest.Read(t, n.netns), second.Netns+"\n")
-	}
-}
-
 // A delegate hangs in ADD, and its devinfo is killed. DEL ends it after its limit, and then runs the delegate's DEL.
 func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
 	n := newNode(t, 1)
@@ -157,6 +144,8 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 		"beside another VF":                      {before: func(n *node) { n.add("other", "other", 1, time.Now()) }},
 		"after an earlier sandbox":               {before: func(n *node) { n.add("earlier", "pod", 0, time.Now()) }},
 		"before a later sandbox":                 {after: func(n *node) { n.add("later", "pod", 0, time.Now()) }, none: true},
+		"before one whose clock was set back":    {after: func(n *node) { n.add("later", "pod", 0, time.Now().Add(-time.Hour)) }, none: true},
+		"after one whose clock was set back":     {before: func(n *node) { n.add("earlier", "pod", 0, time.Now().Add(time.Hour)) }},
 		"without the device":                     {after: func(n *node) { lost(n); n.add("other", "other", 0, time.Now()) }, none: true},
 		"in the namespace of a process":          {netns: process, inode: func(recorded uint64) uint64 { return recorded }},
 		"in that of another process":             {netns: process, inode: func(recorded uint64) uint64 { return recorded + 1 }, none: true},

@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"testing"
 
-	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
@@ -85,17 +84,6 @@ func TestCacheReadsDevlinkOncePerPF(t *testing.T) {
 	}
 	if modes != 1 || ports != 1 {
 		t.Errorf("%d reads of the mode, %d of the ports", modes, ports)
-	}
-}
-
-func TestSocketPathWithMangledCharactersIsUndescribable(t *testing.T) {
-	for _, path := range []string{"/run/a b", "/run/a=b", `/run/a\b`, "/run/a\nb", "run/s"} {
-		for _, typ := range []string{"vhost-user", "memif"} {
-			device, err := on(t, load(t, "i40e")).Find(discovery.Target{Declared: info(t, `{"type": "`+typ+`"}`), SocketPath: path})
-			difftest.Must(t, err)
-			difftest.As[*discovery.UndescribableError](t, device.Problem)
-			difftest.Same(t, path, device.Info, (*devinfo.Info)(nil))
-		}
 	}
 }
 
