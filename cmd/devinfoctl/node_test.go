@@ -152,6 +152,7 @@ func TestUnreadableRecordsHaveRemedy(t *testing.T) {
 	difftest.Write(t, filepath.Join(claims, "offer"), `{"devices": [{"name": "net-br0", "kind": "bridge", "ifName": "br0", "sharing": "shared"}]}`, 0o644)
 	driverRuns(t, claims)
 	n.giveAway()
+	difftest.Contains(t, n.unprivileged("--dra-state-dir", "nowhere", "list").stderr, "--dra-state-dir: ") // gc --claim would end the leases of a claim without a record
 	of := func(command string) outcome {
 		return n.unprivileged(append([]string{"--dra-state-dir", claims}, strings.Fields(command)...)...)
 	}

@@ -23,20 +23,6 @@ func TestVersionNamesCommitAndGoVersion(t *testing.T) {
 	}
 }
 
-func TestUnreadableHostExitsWithThree(t *testing.T) {
-	broken := filepath.Join(t.TempDir(), "broken.txtar")
-	difftest.Must(t, os.WriteFile(broken, []byte("a host\n-- netlink/ip-link.json --\n{}\n"), 0o644))
-	for _, args := range []string{
-		"--capture ../../README.md list", "--capture nowhere.txtar topology", "--capture " + broken + " topology", "--node-config nowhere.json topology",
-		"--dra-state-dir nowhere topology", // gc --claim would end the leases of a claim without a record
-	} {
-		o := ctl(strings.Fields(args)...)
-		if o.exit != clierr.Blind || o.stdout != "" || strings.Count(o.stderr, "\n") != 2 {
-			t.Errorf("%s: %+v", args, o)
-		}
-	}
-}
-
 func TestHelpNamesExamplesAndExitCodes(t *testing.T) {
 	golden(t, "help", "--help")
 	for _, command := range newRoot(&tool{}).Commands() {
