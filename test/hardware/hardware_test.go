@@ -53,13 +53,7 @@ func TestFunctionsOfVirtualMachinesAndManagersAreRefused(t *testing.T) {
 			u := &uses{root: t.TempDir(), host: inventory.Host{Host: hostdev.Host{Links: []listing.Interface{{Name: "eth0v2", Index: 7}}}}}
 			difftest.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(u.root, test.file)), 0o755))
 			difftest.Write(t, filepath.Join(u.root, test.file), test.text, 0o644)
-			why, err := u.virtualMachine(vf())
-			if why == "" && err == nil {
-				why, err = u.managed(vf())
-			}
-			if err != nil {
-				why = "cannot tell: " + err.Error()
-			}
+			why := first(vf(), u.virtualMachine, u.managed)
 			if test.want == "" && why != "" || !strings.Contains(why, test.want) {
 				t.Errorf("%q, want %q", why, test.want)
 			}
