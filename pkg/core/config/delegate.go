@@ -58,10 +58,10 @@ func (c *Config) Unusable(n int) *Problem {
 // version, and devinfo's args, such as the pod's. A delegate without a device of its own also gets devinfo's deviceID and,
 // as with Multus, pciBusID.
 func (c *Config) DelegateConfig(n int) json.RawMessage {
-	keys := object(c.Delegates[n].Raw)
+	keys := Object(c.Delegates[n].Raw)
 	set := func(key, value string) {
 		if value != "" {
-			keys[key] = encode(value)
+			keys[key] = Encode(value)
 		}
 	}
 	set("name", c.Name)
@@ -79,23 +79,23 @@ func (c *Config) DelegateConfig(n int) json.RawMessage {
 		set("pciBusID", busID)
 	}
 	if len(c.Args) > 0 {
-		args := object(keys["args"])
+		args := Object(keys["args"])
 		for key, value := range c.Args {
 			if key == "cni" { // contains the pod's cni-args
-				cni := object(args[key])
-				maps.Copy(cni, object(value))
-				value = encode(cni)
+				cni := Object(args[key])
+				maps.Copy(cni, Object(value))
+				value = Encode(cni)
 			}
 			args[key] = value
 		}
-		keys["args"] = encode(args)
+		keys["args"] = Encode(args)
 	}
-	return encode(keys)
+	return Encode(keys)
 }
 
-// encode returns the JSON of a string or of an object's keys, which always encode. It leaves "<", ">" and "&" as they are,
-// because six bytes for each would take much of a node's memory.
-func encode(v any) json.RawMessage {
+// Encode returns the JSON of a value that always encodes, such as a string or an object's keys. It leaves "<", ">" and "&"
+// as they are, because six bytes for each would take much of a node's memory.
+func Encode(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -110,7 +110,8 @@ func (c *Config) DelegateConfigs() (list []json.RawMessage) {
 	return list
 }
 
-func object(text json.RawMessage) map[string]json.RawMessage {
+// Object returns the keys of a JSON object, or none for anything else.
+func Object(text json.RawMessage) map[string]json.RawMessage {
 	keys := map[string]json.RawMessage{}
 	if json.Unmarshal(text, &keys) != nil || keys == nil {
 		return map[string]json.RawMessage{}

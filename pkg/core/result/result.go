@@ -78,7 +78,7 @@ func (r *Result) convert(typed types.Result) error {
 		return nil
 	}
 	if err == nil {
-		r.raw = encoded(after)
+		r.raw = config.Encode(after)
 		_, err = create.Create(r.version, r.raw)
 	}
 	if err != nil {
@@ -190,7 +190,7 @@ func (r *Result) EnsureSandboxed(name, sandbox string) {
 		e.raw, e.Sandbox = withKeys(e.raw, map[string]string{"sandbox": sandbox}), sandbox
 		return
 	}
-	raw := encoded(map[string]string{"name": name, "sandbox": sandbox})
+	raw := config.Encode(map[string]string{"name": name, "sandbox": sandbox})
 	r.interfaces = append(r.interfaces, entry{raw, Interface{Name: name, Sandbox: sandbox}})
 }
 
@@ -199,8 +199,8 @@ func (r *Result) JSON() json.RawMessage {
 	if r.raw != nil && !r.edited {
 		return r.raw
 	}
-	top := object(r.raw)
-	top["cniVersion"] = encoded(r.version)
+	top := config.Object(r.raw)
+	top["cniVersion"] = config.Encode(r.version)
 	if !atLeast(r.version, "0.3.0") && r.raw == nil {
 		top["dns"] = json.RawMessage("{}")
 	}
@@ -209,33 +209,19 @@ func (r *Result) JSON() json.RawMessage {
 		for n, e := range r.interfaces {
 			list[n] = e.raw
 		}
-		top["interfaces"] = encoded(list)
+		top["interfaces"] = config.Encode(list)
 	}
-	return encoded(top)
+	return config.Encode(top)
 }
 
 func withKeys(raw json.RawMessage, set map[string]string) json.RawMessage {
-	keys := object(raw)
+	keys := config.Object(raw)
 	for key, value := range set {
 		if value != "" {
-			keys[key] = encoded(value)
+			keys[key] = config.Encode(value)
 		}
 	}
-	return encoded(keys)
-}
-
-// object returns the keys of a valid JSON object. It returns none for nil.
-func object(raw json.RawMessage) map[string]json.RawMessage {
-	keys := map[string]json.RawMessage{}
-	_ = json.Unmarshal(raw, &keys)
-	return keys
-}
-
-// encoded returns v as JSON. v is a string, a map that the function object returned or a result that the library has read, so
-// encoding cannot fail.
-func encoded(v any) json.RawMessage {
-	text, _ := json.Marshal(v)
-	return text
+	return config.Encode(keys)
 }
 
 // atLeast compares two versions, which the plugin has validated.
