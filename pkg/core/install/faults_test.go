@@ -64,51 +64,44 @@ func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 // A mark that cannot be read says neither that an agent has installed the file nor that none has. Nothing blocks on a pipe.
 func TestUnreadableMarkIsAnErrorAndChangesNothing(t *testing.T) {
 	const byAgent, byDriver = ".devinfo.sha256", ".devinfo.cni-dra-driver.sha256"
-	settings := func(p *install.PluginFile, from string) *install.Settings {
+	type files = *install.PluginFile
+	to := func(p files) string { return filepath.Join(p.Dir, install.Name) }
+	settings := func(p files, from string) *install.Settings {
 		s := arranger(t)
 		write(t, filepath.Join(s.Dir, from), quiet, 0o644)
-		s.To = filepath.Join(p.Dir, install.Name)
+		s.To = to(p)
 		return s
 	}
+	failed := func(_ any, err error) error { return err }
 	for name, test := range map[string]struct {
-		mark string
-		do   func(*install.PluginFile) error
+		overwrite bool
+		mark      string
+		do        func(files) error
 	}{
-		"Keep": {byAgent, func(p *install.PluginFile) error { _, err := p.Keep(t.Context()); return err }},
-		"Keep over a foreign file": {byAgent, func(p *install.PluginFile) error {
-			p.OverwriteForeign = true
-			_, err := p.Keep(t.Context())
-			return err
-		}},
-		"Place": {byDriver, func(p *install.PluginFile) error {
-			p.OverwriteForeign = true
-			_, err := p.Place(t.Context())
-			return err
-		}},
-		"Remove":                     {byAgent, func(p *install.PluginFile) error { _, err := p.Remove(t.Context()); return err }},
-		"RemovePlaced":               {byAgent, func(p *install.PluginFile) error { _, err := p.RemovePlaced(); return err }},
-		"RemovePlaced of the driver": {byDriver, func(p *install.PluginFile) error { _, err := p.RemovePlaced(); return err }},
-		"Settings.Keep":              {byAgent, func(p *install.PluginFile) error { _, err := settings(p, "default.json").Keep(); return err }},
-		"Settings.Keep of none":      {byAgent, func(p *install.PluginFile) error { _, err := settings(p, "n2.json").Keep(); return err }},
-		"Settings.Remove":            {byAgent, func(p *install.PluginFile) error { _, err := settings(p, "n2.json").Remove(); return err }},
-		"Program": {byAgent, func(p *install.PluginFile) error {
-			_, err := install.Program(p.From, filepath.Join(p.Dir, install.Name))
-			return err
-		}},
-		"RemoveProgram": {byAgent, func(p *install.PluginFile) error { return install.RemoveProgram(filepath.Join(p.Dir, install.Name)) }},
+		"Keep":                       {false, byAgent, func(p files) error { return failed(p.Keep(t.Context())) }},
+		"Keep over a foreign file":   {true, byAgent, func(p files) error { return failed(p.Keep(t.Context())) }},
+		"Place":                      {true, byDriver, func(p files) error { return failed(p.Place(t.Context())) }},
+		"Remove":                     {false, byAgent, func(p files) error { return failed(p.Remove(t.Context())) }},
+		"RemovePlaced":               {false, byAgent, func(p files) error { return failed(p.RemovePlaced()) }},
+		"RemovePlaced of the driver": {false, byDriver, func(p files) error { return failed(p.RemovePlaced()) }},
+		"Settings.Keep":              {false, byAgent, func(p files) error { return failed(settings(p, "default.json").Keep()) }},
+		"Settings.Keep of none":      {false, byAgent, func(p files) error { return failed(settings(p, "n2.json").Keep()) }},
+		"Settings.Remove":            {false, byAgent, func(p files) error { return failed(settings(p, "n2.json").Remove()) }},
+		"Program":                    {false, byAgent, func(p files) error { return failed(install.Program(p.From, to(p))) }},
+		"RemoveProgram":              {false, byAgent, func(p files) error { return install.RemoveProgram(to(p)) }},
 	} {
 		for want, spoil := range map[error]func(mark string) error{
 			syscall.ELOOP:       func(mark string) error { return os.Symlink(filepath.Base(mark), mark) },
 			store.ErrNotRegular: func(mark string) error { return unix.Mkfifo(mark, 0o644) },
 		} {
 			p := keeper(t, built(t, "v1.2.0"))
-			p.ForDriver = true
+			p.ForDriver, p.OverwriteForeign = true, test.overwrite
 			text := read(t, script(t, p.Dir))
 			difftest.Write(t, filepath.Join(p.Dir, byDriver), fmt.Sprintf("%x  devinfo\n", sha256.Sum256([]byte(text))), 0o644)
 			must(t, os.RemoveAll(filepath.Join(p.Dir, test.mark)), spoil(filepath.Join(p.Dir, test.mark)))
 			err := test.do(p)
 			difftest.Same(t, fmt.Sprintf("%s: %v: the error is %v", name, err, want), errors.Is(err, want), true)
-			difftest.Same(t, name+": the file", read(t, filepath.Join(p.Dir, install.Name)), text)
+			difftest.Same(t, name+": the file", read(t, to(p)), text)
 		}
 	}
 }
