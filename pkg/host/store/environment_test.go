@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -174,6 +175,7 @@ func TestEachMethodSaysWhatModesForbid(t *testing.T) {
 				}
 				return err
 			},
+			"make":     func(d *store.Dir) error { return d.Make() },
 			"writable": func(d *store.Dir) error { return d.Writable() },
 			"room":     func(d *store.Dir) error { return d.Room(1) },
 			"alone":    func(d *store.Dir) error { return d.Alone(0, func() error { return nil }) },
@@ -182,8 +184,8 @@ func TestEachMethodSaysWhatModesForbid(t *testing.T) {
 			for _, door := range []struct {
 				name string
 				mode fs.FileMode
-			}{{"", 0o700}, {"", 0o300}, {"", 0o500}, {"", 0o600}, {"a", 0o200}, {".b.devinfo", 0}} {
-				d := open(t.TempDir())
+			}{{"", 0o700}, {"..", 0o600}, {"", 0o300}, {"", 0o500}, {"", 0o600}, {"a", 0o200}, {".b.devinfo", 0}} {
+				d := open(filepath.Join(t.TempDir(), "d"))
 				for _, name := range []string{"a", ".b.devinfo"} {
 					difftest.Write(t, d.Path(name), `{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:3b:00.2"}}`, 0o600)
 				}
@@ -214,7 +216,7 @@ func TestEachMethodSaysWhatModesForbid(t *testing.T) {
 			}
 		}
 	}
-	difftest.Equal(t, said, map[string]int{"open": 26, "private": 26, "durable": 30})
+	difftest.Equal(t, said, map[string]int{"open": 39, "private": 39, "durable": 43})
 }
 
 // The owner of the temporary file could keep its lock for ever, or change the content later.
