@@ -103,10 +103,11 @@ func declaredCard() map[string]any {
 	return map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card}}
 }
 
-// declaring creates a network with devinfo as the only plugin.
-func (s *space) declaring(name string, info map[string]any) {
+// card creates a network with devinfo as the only plugin, which declares the node's card.
+func (s *space) card() {
 	s.Helper()
-	s.nad(name, "", s.network(name, map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info}))
+	info := map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}}
+	s.nad("card", "", s.network("card", map[string]any{"type": "devinfo", "deviceInfoFile": "auto", "deviceInfo": info}))
 }
 
 // socket creates a network with a socket in the sandbox's directory.
@@ -123,7 +124,7 @@ func (s *space) socket() {
 func injected(t *testing.T, _ *nodeAgent) {
 	s := begin(t)
 	s.lan("lan", "10.11.80.0/24")
-	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}})
+	s.card()
 	s.socket()
 	pod := withNetworks("a", nil, "lan", "card", "socket")
 	once := pod.Spec.Containers[0]
@@ -191,7 +192,7 @@ func userNamespace(t *testing.T, a *nodeAgent) {
 	t.Cleanup(func() { onNode(t, "umount", proc) })
 	s := begin(t)
 	s.lan("lan", "10.11.84.0/24")
-	s.declaring("card", map[string]any{"type": "pci", "pci": map[string]any{"pci-address": cluster.card, "vhost-net": "/dev/vhost-net"}})
+	s.card()
 	pod := withNetworks("a", nil, "lan", "card")
 	pod.Spec.HostUsers = new(bool)
 	s.create(pod)

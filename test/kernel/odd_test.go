@@ -145,7 +145,7 @@ func TestForeignOwnedFilesAreReadAndRemoved(t *testing.T) {
 		}
 		for _, conf := range []string{standalone, delegates(bridgeConf)} {
 			for _, verb := range []string{"DEL", "GC"} {
-				preparedInfo(t, prepared)
+				preparedInfo(t)
 				must(t, os.Lchown(infoFile, nobody, nobody))
 				call(t, "ADD", pod, conf).ok(t)
 				for _, path := range difftest.Files(t, infoDir, stateDir) {

@@ -62,7 +62,7 @@ func TestSignalLetsDelegateEndAndUndoesADD(t *testing.T) {
 			sig syscall.Signal
 			to  int // 1 = the process, -1 = its group
 		}{{syscall.SIGTERM, 1}, {syscall.SIGINT, 1}, {syscall.SIGINT, -1}} {
-			preparedInfo(t, prepared)
+			preparedInfo(t)
 			cmd := devinfo("ADD", pod, delegates(bridgeConf, slow, `{"type": "tuning", "mtu": 1400}`))
 			stdout := atChild(t, cmd)
 			for range 2 { // the second signal must not stop the clean-up
@@ -92,7 +92,7 @@ func unread(t *testing.T) *os.File {
 func TestClosedStandardOutputUndoesADD(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		for _, conf := range []string{delegates(bridgeConf, `{"type": "child"}`), standalone} {
-			preparedInfo(t, prepared)
+			preparedInfo(t)
 			cmd := devinfo("ADD", pod, conf)
 			cmd.Stdout = unread(t)
 			err := cmd.Run()

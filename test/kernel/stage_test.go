@@ -259,8 +259,8 @@ func nothingLeft(t *testing.T, pods ...string) {
 }
 
 // delLeavesNothing deletes the attachment of a pod without other interfaces, and checks that no state remains.
-func delLeavesNothing(t *testing.T, pod, conf string, env ...string) {
+func delLeavesNothing(t *testing.T, pod, conf string) {
 	t.Helper()
-	call(t, "DEL", pod, conf, env...).ok(t)
+	call(t, "DEL", pod, conf).ok(t)
 	nothingLeft(t, pod)
 }

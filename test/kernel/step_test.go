@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/node"
 )
 
@@ -142,10 +143,9 @@ func delegates(children ...string) string {
 }
 
 // preparedInfo writes a file at the runtime's path, as Multus does.
-func preparedInfo(t *testing.T, text string) {
+func preparedInfo(t *testing.T) {
 	t.Helper()
-	must(t, os.MkdirAll(infoDir, 0o755))
-	must(t, os.WriteFile(infoFile, []byte(text), 0o644))
+	difftest.Write(t, infoFile, prepared, 0o644)
 }
 
 const prepared = `{"type":"pci","version":"1.0.0","pci":{"pci-address":"0000:01:10.0","x-vendor":1}}`

@@ -81,10 +81,10 @@ func inPod(pod, name string) bool {
 
 func mac(t *testing.T, name string) string { return read(t, "/sys/class/net/"+name+"/address") }
 
-// drive binds a device to another driver; "" = to none.
-func drive(t *testing.T, bus, device, driver string) {
+// drive binds the vDPA device vpvdpa0 to another driver; "" = to none.
+func drive(t *testing.T, driver string) {
 	t.Helper()
-	dir := "/sys/bus/" + bus + "/devices/" + device
+	const device, dir = "vpvdpa0", "/sys/bus/vdpa/devices/vpvdpa0"
 	override := driver
 	if driver == "" {
 		override = "none"
@@ -96,8 +96,8 @@ func drive(t *testing.T, bus, device, driver string) {
 	if driver == "" {
 		return
 	}
-	// Some buses have bound the driver already when the override was set.
-	_ = os.WriteFile("/sys/bus/"+bus+"/drivers_probe", []byte(device), 0)
+	// The bus may have bound the driver already when the override was set.
+	_ = os.WriteFile("/sys/bus/vdpa/drivers_probe", []byte(device), 0)
 	eventually(t, device+" is on "+driver, func() bool {
 		now, _ := os.Readlink(dir + "/driver")
 		return filepath.Base(now) == driver

@@ -35,14 +35,13 @@ func vdpaInfo(name, driver, path string) string {
 	return fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": %q, "driver": %q, "path": %q}}`, name, driver, path)
 }
 
-func vdpaVFInfo(name, driver, path, address, pf string) string {
-	return fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": %q, "driver": %q, "path": %q, "pci-address": %q, "pf-pci-address": %q}}`,
-		name, driver, path, address, pf)
+func vpvdpaInfo(driver, path string) string {
+	return fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": %q, "path": %q, "pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0"}}`, driver, path)
 }
 
-// standalone returns the result of devinfo without another plugin.
-func standalone(netns, pciID string) string {
-	return `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "` + netns + `"` + pciIDKey(pciID) + `}]}`
+// standalone returns the result of devinfo without another plugin, for net1 of pod1.
+func standalone(pciID string) string {
+	return `{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1"` + pciIDKey(pciID) + `}]}`
 }
 
 // pciIDKey returns the last key of an interface in a result; "" if the device has no PCI function.
@@ -72,15 +71,15 @@ func vpvdpaNIC(t *testing.T) string {
 // The NIC that virtio_vdpa creates for vpvdpa0 is moved into the pod. It is the same device under both of its names.
 func TestInterfaceOfVDPAIsItsVDPADevice(t *testing.T) {
 	needs(t, "vpvdpa")
-	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
-	drive(t, "vdpa", "vpvdpa0", "virtio_vdpa")
+	t.Cleanup(func() { drive(t, "vhost_vdpa") })
+	drive(t, "virtio_vdpa")
 	nic := vpvdpaNIC(t)
 	path := virtio(t, nic)
 	for _, id := range []string{"", "vpvdpa0", "0000:02:00.1"} {
 		t.Run(id, func(t *testing.T) {
 			n := newNetwork(t, "vdpa", `[{"type": "host-device", "device": "`+nic+`"}, `+devinfoLast+`]`)
 			a := n.attachment("pod1", "net1", id)
-			a.passes(moved(t, nic, "net1", "/run/netns/pod1", "0000:02:00.1"), vdpaVFInfo("vpvdpa0", "virtio", path, "0000:02:00.1", "0000:02:00.0"))
+			a.passes(moved(t, nic, "0000:02:00.1"), vpvdpaInfo("virtio", path))
 		})
 	}
 }
@@ -90,11 +89,11 @@ const unbound = `the vDPA device vpvdpa0 cannot be described: it has no driver; 
 // The file keeps the earlier driver, and CHECK warns.
 func TestVDPAUnboundAfterADDIsAWarning(t *testing.T) {
 	needs(t, "vpvdpa")
-	t.Cleanup(func() { drive(t, "vdpa", "vpvdpa0", "vhost_vdpa") })
+	t.Cleanup(func() { drive(t, "vhost_vdpa") })
 	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "vpvdpa0")
-	a.add(standalone("/run/netns/pod1", "0000:02:00.1"))
-	want := vdpaVFInfo("vpvdpa0", "vhost", node(t, "vpvdpa0"), "0000:02:00.1", "0000:02:00.0")
-	drive(t, "vdpa", "vpvdpa0", "")
+	a.add(standalone("0000:02:00.1"))
+	want := vpvdpaInfo("vhost", node(t, "vpvdpa0"))
+	drive(t, "")
 	a.check()
 	same(t, "warning", a.warnings(), `level=WARN msg="`+unbound+`" attachment=vdpa/pod1/net1`)
 	a.file(want)
@@ -107,10 +106,10 @@ func TestVFWithoutVDPADeviceIsPCIDevice(t *testing.T) {
 	run(t, "vdpa", "dev", "del", "vpvdpa0")
 	t.Cleanup(func() {
 		run(t, "vdpa", "dev", "add", "name", "vpvdpa0", "mgmtdev", "pci/0000:02:00.1")
-		drive(t, "vdpa", "vpvdpa0", "vhost_vdpa")
+		drive(t, "vhost_vdpa")
 	})
 	a := newNetwork(t, "vdpa", `[`+devinfoLast+`]`).attachment("pod1", "net1", "0000:02:00.1")
-	a.passes(standalone("/run/netns/pod1", "0000:02:00.1"), pciInfo("0000:02:00.1", "0000:02:00.0"))
+	a.passes(standalone("0000:02:00.1"), pciInfo("0000:02:00.1", "0000:02:00.0"))
 }
 
 // The device of the macvlan is the vDPA device of the NIC below it.

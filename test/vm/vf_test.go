@@ -31,10 +31,10 @@ const (
 	devinfoBlind = `{"type": "devinfo", "capabilities": {"CNIDeviceInfoFile": true}}`
 )
 
-// moved returns the result of host-device and devinfo.
-func moved(t *testing.T, host, name, netns, pciID string) string {
+// moved returns the result of host-device and devinfo, for net1 of pod1.
+func moved(t *testing.T, host, pciID string) string {
 	t.Helper()
-	return fmt.Sprintf(`{"cniVersion": "1.1.0", "interfaces": [{"name": %q, "mac": %q, "sandbox": %q%s}]}`, name, mac(t, host), netns, pciIDKey(pciID))
+	return fmt.Sprintf(`{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "mac": %q, "sandbox": "/run/netns/pod1"%s}]}`, mac(t, host), pciIDKey(pciID))
 }
 
 func pciInfo(address, pf string) string {
@@ -63,11 +63,11 @@ func TestDevicesAreFoundByIDAndByInterface(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			a := newNetwork(t, "device", `[`+strings.ReplaceAll(test.plugins, "%s", test.host)+`]`).attachment("pod1", "net1", test.deviceID)
 			if test.host == "" {
-				a.passes(standalone("/run/netns/pod1", test.pciID), test.info)
+				a.passes(standalone(test.pciID), test.info)
 				return
 			}
 			mtu := read(t, "/sys/class/net/"+test.host+"/mtu")
-			a.passes(moved(t, test.host, "net1", "/run/netns/pod1", test.pciID), test.info)
+			a.passes(moved(t, test.host, test.pciID), test.info)
 			if !onHost(test.host) || read(t, "/sys/class/net/"+test.host+"/mtu") != mtu {
 				t.Error("the interface is not back as it was")
 			}
@@ -105,7 +105,7 @@ func TestUppersHaveDeviceOfVFBelow(t *testing.T) {
 				}
 				return err == nil
 			})
-			a.passes(standalone("/run/netns/pod1", "0000:01:10.4"), pciInfo("0000:01:10.4", "0000:01:00.0"))
+			a.passes(standalone("0000:01:10.4"), pciInfo("0000:01:10.4", "0000:01:00.0"))
 		})
 	}
 }
@@ -165,7 +165,7 @@ func represented(t *testing.T, n int, want, warning string) {
 	t.Run(host, func(t *testing.T) {
 		n := newNetwork(t, "switch", `[{"type": "host-device", "capabilities": {"deviceID": true}}, `+devinfoLast+`]`)
 		n.cni = libcni.NewCNIConfigWithCacheDir([]string{withSwitch(t), plugins}, t.TempDir(), n.exec())
-		n.attachment("pod1", "net1", vf).warns(moved(t, host, "net1", "/run/netns/pod1", vf), want)
+		n.attachment("pod1", "net1", vf).warns(moved(t, host, vf), want)
 		var lines []string
 		for line := range strings.Lines(n.warnings()) {
 			message, _, _ := strings.Cut(strings.TrimPrefix(line, `level=WARN msg="`), `" attachment=`)
