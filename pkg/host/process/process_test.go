@@ -132,7 +132,7 @@ func TestMountedNamespaceIsFound(t *testing.T) {
 }
 
 func TestNamespaceOfThreadIsFound(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
+	linktest.RunAlone(t, func(t *testing.T) {
 		path := fmt.Sprintf("/proc/%d/task/%s/ns/net", os.Getpid(), thread(t, unix.CLONE_NEWNET))
 		paths, err := process.Namespaces("/proc")
 		difftest.Must(t, err)

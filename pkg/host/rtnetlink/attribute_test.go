@@ -47,6 +47,8 @@ func wantInvalid(t *testing.T, err error) {
 }
 
 func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
+	_, err := ParseLink(linkAnswer()[:unix.SizeofIfInfomsg-1], Local)
+	wantInvalid(t, err)
 	for _, kind := range []int{unix.IFLA_LINK, unix.IFLA_LINKINFO, unix.IFLA_PROP_LIST, unix.IFLA_MTU, unix.IFLA_MASTER, unix.IFLA_PROMISCUITY, unix.IFLA_LINK_NETNSID, unix.IFLA_TARGET_NETNSID} {
 		a := nl.NewRtAttr(kind, []byte{1, 2, 3})
 		_, err := ParseLink(message(nl.NewIfInfomsg(0).Serialize(), a), Local)

@@ -90,7 +90,7 @@ func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
 }
 
 func TestChangeSetsNameMTUAndMAC(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
+	linktest.RunAlone(t, func(t *testing.T) {
 		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
 		k := kernel()
 		mac, _ := net.ParseMAC("02:00:00:00:00:07")

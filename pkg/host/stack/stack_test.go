@@ -223,7 +223,7 @@ func TestDeviceIsThatOfItsOwnInterface(t *testing.T) {
 }
 
 func TestFreeInterfaceHasNoOtherReceiver(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
+	linktest.RunAlone(t, func(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		nic, err := netlink.LinkByName("nic")
 		difftest.Must(t, err)
