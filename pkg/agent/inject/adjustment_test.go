@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,20 +23,21 @@ import (
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
 
 const infoDir = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 
 // all returns an adjustment of c with every kind of addition.
-func all(c *api.Container, others []*api.Mount, userns, staged bool) *adjustment {
+func all(c *api.Container, others []*api.Mount, userns bool) *adjustment {
 	closed := cdispec.DeviceNode{Path: "/dev/vfio/15", Type: "c", Major: 1, Minor: 3, Perm: 0o660, GID: 107}
 	open := closed
 	open.Path, open.Perm = "/dev/infiniband/rdma_cm", 0o666
 	g := newAdjustment(&api.PodSandbox{}, c, others)
 	g.userns = userns
 	g.withhold(ByPolicy, "a PF", "why", "remedy")
-	mounted := staged && g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
+	mounted := g.mount(cdispec.Mount{Host: "/stage", Container: cdispec.InfoDir, ReadOnly: true})
 	for _, n := range []cdispec.DeviceNode{closed, open, open} {
 		g.node(n)
 	}
@@ -92,7 +94,7 @@ func TestItemsOfTheContainerStay(t *testing.T) {
 			given + givenA + givenC + "/dev/infiniband/rdma_cm 0666 0:107\n" + byPolicy + "userNamespace: /dev/vfio/15\nuserNamespace: the directory /run/vhost-user/pod-b\n"},
 	} {
 		_, others := mountPoints(test.container.GetMounts(), infoDir)
-		g := all(test.container, others, test.userns, true)
+		g := all(test.container, others, test.userns)
 		difftest.Same(t, what, show(g), test.want)
 		for _, w := range g.withheld {
 			if w.Why == "" || w.Remedy == "" {
@@ -142,12 +144,6 @@ func TestDeviceNodeHasTheOwnerThatCDISets(t *testing.T) {
 			difftest.Same(t, fmt.Sprintf("%s for %d:%d", path, user.UID, user.GID), show(g), show(byCDI))
 		}
 	}
-}
-
-func TestNodesAndSocketsAreGivenWithoutStagedFiles(t *testing.T) {
-	g := all(&api.Container{}, nil, false, false)
-	difftest.Equal(t, show(g), givenA+givenB+givenC+givenNodes+byPolicy)
-	difftest.Equal(t, len(g.GetEnv()), 0)
 }
 
 // The author of the network chooses the path of a socket, so it may be any path.
@@ -262,6 +258,22 @@ func TestStagingFailsAtEachStep(t *testing.T) {
 
 var long = strings.Repeat("x", 300)
 
+// An entry that is there but cannot be read is not one of nobody: the container would start without its information.
+func TestEntryThatCannotBeReadIsAnError(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		settings := config.Node{StateDir: t.TempDir(), DeviceInfoDir: t.TempDir()}
+		entries := settings.StateDir + "/attachments"
+		difftest.Must(t, os.Mkdir(entries, 0o700), os.WriteFile(entries+"/net@c0ffee@net1", []byte("{}"), 0o600))
+		p := New(Config{})
+		listed, err := p.list(settings, new(atomic.Bool), "c0ffee")
+		var limit unix.Rlimit
+		difftest.Must(t, err, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit), unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}, nil))
+		_, err = p.attachments(listed, "c0ffee", "/netns")
+		difftest.Must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil))
+		difftest.Is(t, err, unix.EMFILE)
+	})
+}
+
 // A change is noticed by the directories' times, unless these may stand still. Each minute all is compared.
 func TestRefreshIsDueAfterChangesAndEachMinute(t *testing.T) {
 	settings := config.Node{StateDir: t.TempDir(), DeviceInfoDir: t.TempDir()}
@@ -291,18 +303,5 @@ func TestRefreshIsDueAfterChangesAndEachMinute(t *testing.T) {
 		set(test.journal, test.files)
 		got, due := p.look(settings, seen)
 		difftest.Same(t, fmt.Sprintf("%+v", test), []bool{due, got.at.IsZero()}, []bool{test.due, test.again})
-	}
-}
-
-func TestMountPointsAreFilesFromCDI(t *testing.T) {
-	names, others := mountPoints([]*api.Mount{
-		mount(infoDir+"/net-c0ffee_net1", cdispec.InfoDir+"/net1.json"),
-		mount("/run/k8s.cni.cncf.io/devinfo/cni/net-c0ffee_net2", cdispec.InfoDir+"/net2.json/"),
-		mount("/var/lib/kubelet/pods/x", cdispec.InfoDir+"/net3.json"),
-		mount(infoDir+"/net-c0ffee_net4", cdispec.InfoDir+"/sub/net4.json"),
-		mount("proc", "/proc"),
-	}, infoDir)
-	if want := []string{"net1.json", "net2.json"}; !slices.Equal(names, want) || len(others) != 3 {
-		t.Errorf("got %q, %d others", names, len(others))
 	}
 }

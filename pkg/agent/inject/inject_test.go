@@ -51,6 +51,7 @@ func TestContainerGetsDeviceInformationOfItsPod(t *testing.T) {
 		}
 	}
 	r.expect("injected")
+	difftest.Contains(t, r.logged(), `level=DEBUG msg="container injected" pod=shop/web container=app`)
 }
 
 // The value has the format of NCCL_IB_HCA and UCX_NET_DEVICES.
@@ -460,6 +461,11 @@ func TestNetworkIsNotListedWhileItsDelegatesRun(t *testing.T) {
 			t.Errorf("files %q", r.names(sandbox))
 		}
 	}
+	r.attach("m-net", sandbox, "net5", "", func(e *journal.Entry) { e.Wrote = true }) // its file is missing
+	r.attach("a-net", sandbox, "net5", "")
+	r.attach("z-net", sandbox, "net5", "")
+	r.make(a, pod(), container())
+	difftest.Equal(t, r.decisions()[2:], []string{"allowed file"})
 }
 
 // The author of a pod chooses the names of its interfaces. CNI allows all names that the kernel

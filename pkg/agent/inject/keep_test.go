@@ -111,14 +111,13 @@ func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	difftest.Must(t, nri.RemovePodSandbox(t.Context(), &adaptation.RemovePodSandboxRequest{Pod: pod()}))
 	r.eventually("removed", func() bool { return len(r.left()) == 0 && r.kept.Load() == 0 })
 
-	nri.make(pod(), container())
+	byProcess := pod()
+	byProcess.Linux.Namespaces[1].Path = "/proc/4711/ns/net"
+	nri.make(byProcess, container())
 	stop()
 	difftest.Same(t, "without the agent", r.left(), []string{sandbox})
-	r.mu.Lock()
-	r.gone[netns] = true
-	r.mu.Unlock()
 	nri.run()
-	r.eventually("removed at the next start", func() bool { return len(r.left()) == 0 })
+	r.eventually("removed when the runtime lists other sandboxes", func() bool { return len(r.left()) == 0 })
 }
 
 // A directory of device-info files that cannot be read does not say that a sandbox has none.
@@ -156,12 +155,14 @@ func TestRefreshReadsAgainWhatItCouldNotRead(t *testing.T) {
 		r.attach("sriov-net", sandbox, "net1", "")
 		r.make(a, other, container())
 		r.make(a, pod(), container())
-		r.changed(time.Now().Add(-2 * time.Hour))
+		r.changed(time.Now().Add(-4 * time.Hour))
 		seen, copies := a.Refresh(inject.State{}), r.staged("10")
 		difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write("lan-10_net1", []byte(strings.Replace(vfInfo, "kept", "new", 1))))
 		r.attach("macvlan-net", sandbox, "net2", "")
 		path, away := r.dir+what, r.dir+"/away"
 		for again := range 2 {
+			at := time.Now().Add(time.Duration(again-2) * time.Hour)
+			r.changed(at)
 			switch what {
 			case "settings":
 				r.broken.Store(true)
@@ -181,15 +182,15 @@ func TestRefreshReadsAgainWhatItCouldNotRead(t *testing.T) {
 			if again == 0 {
 				difftest.Same(t, what, r.staged("10"), copies)
 			}
-			r.changed(time.Now().Add(-time.Hour))
+			r.changed(at)
 			seen = a.Refresh(seen)
+			difftest.Contains(t, r.staged("10")["net1.json"], "new")
 		}
 		names := func(id string) []string {
 			return regexp.MustCompile(`"network": "[^"]*"`).FindAllString(r.staged(id)["network-info.json"], -1)
 		}
 		difftest.Same(t, what, names(sandbox), []string{`"network": "sriov-net"`, `"network": "macvlan-net"`})
 		difftest.Same(t, what, names("10"), []string{`"network": "lan"`})
-		difftest.Contains(t, r.staged("10")["net1.json"], "new")
 		difftest.Must(t, os.Remove(r.options.StageDir+"/10/devinfo/network-info.json"))
 		a.Refresh(seen)
 		difftest.Same(t, what+": without a change", r.names("10"), []string{"net1.json"})
@@ -234,6 +235,7 @@ func TestRefreshRemovesDirectoriesOfEndedSandboxes(t *testing.T) {
 		r.make(a, p, container())
 		test.end(r, a)
 		a.Refresh(inject.State{})
+		difftest.Same(t, what, strings.Contains(r.logged(), "cannot determine whether the sandbox has ended"), r.netnsErr != nil)
 		difftest.Same(t, what, []int{int(r.kept.Load()), len(r.left())}, []int{test.left, test.left})
 	}
 }
@@ -301,6 +303,8 @@ func TestInjectionRecoversFromFullDisk(t *testing.T) {
 			}
 			difftest.Must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
 		}
+		disk.ReadOnly(true)
+		difftest.Is(t, r.agent().Run(t.Context()), syscall.EROFS)
 	})
 }
 
