@@ -319,6 +319,7 @@ func TestCaptureDoesNotOmitWhatItCannotRead(t *testing.T) {
 func TestCaptureNotesWhatItLeavesOut(t *testing.T) {
 	root, node := t.TempDir(), config.DefaultNode()
 	difftest.Write(t, root+node.DevicePluginDir, "", 0o600)
+	difftest.Write(t, root+node.StateDir+"/leases", "", 0o600)
 	difftest.Write(t, root+node.DeviceInfoDir+"/most", "", 0o600)
 	difftest.Write(t, root+node.DeviceInfoDir+"/more", "", 0o600)
 	difftest.Must(t, syscall.Mkfifo(root+node.DeviceInfoDir+"/pipe", 0o600), os.Truncate(root+node.DeviceInfoDir+"/most", 4<<20), os.Truncate(root+node.DeviceInfoDir+"/more", 4<<20+1))
@@ -327,7 +328,7 @@ func TestCaptureNotesWhatItLeavesOut(t *testing.T) {
 	difftest.Must(t, err)
 	text, notes, err := capture.Take(capture.Source{Name: "x", Title: "y", Root: root, Parts: noParts, Sys: h.Sys(), State: capture.State{Settings: node}})
 	difftest.Must(t, err)
-	difftest.Equal(t, notes, []string{node.DeviceInfoDir + "/more is left out, because it has 4194305 bytes", node.DeviceInfoDir + `/strange: the link leads out of root/: "/etc/passwd"`, node.DevicePluginDir + ": not a directory", "2 attributes in /sys may be read by root only"})
+	difftest.Equal(t, notes, []string{node.StateDir + "/leases: not a directory", node.DeviceInfoDir + "/more is left out, because it has 4194305 bytes", node.DeviceInfoDir + `/strange: the link leads out of root/: "/etc/passwd"`, node.DevicePluginDir + ": not a directory", "2 attributes in /sys may be read by root only"})
 	difftest.Holds(t, unpacked(t, string(text))+node.DeviceInfoDir, "most")
 	// It does not wait at a regular file either: another program may have replaced it by a pipe since it was seen, or hold it.
 	held, err := os.OpenFile(root+node.DeviceInfoDir+"/most", os.O_RDWR, 0)
@@ -408,6 +409,11 @@ func TestCaptureContainsUplinks(t *testing.T) {
 		captured, err := inventory.Captured(file)
 		difftest.Must(t, err)
 		difftest.Equal(t, captured.Uplinks, []string{"up0"})
+		parts, notes, err := capture.KernelParts([]string{"/proc/self/ns/net", "/run/none", "/proc/self/ns/mnt"})
+		difftest.Must(t, err)
+		difftest.Contains(t, string(parts["netns.json"]), `"ifname":"up0"`, `"/proc/self/ns/mnt":null`)
+		difftest.Lacks(t, string(parts["netns.json"]), "/run/none")
+		difftest.Contains(t, strings.Join(notes, "\n"), "the interfaces in /proc/self/ns/mnt: ")
 	})
 }
 
