@@ -78,10 +78,11 @@ func TestADDWaitsForLockOfSRIOV(t *testing.T) {
 		h.Journal.NetnsGone = func(string) (bool, error) { asked++; return asked > 2, nil }
 		difftest.Write(t, "/run/locks/0000:3b:00.4", "/run/netns/other", 0o600)
 		began := time.Now()
-		exit, _ := inProcess(h, "ADD", "net7", `"deviceID": "0000:3b:00.4", "deviceInfoFile": "auto"`)
+		exit, _ := inProcess(h, "ADD", "net7", `"deviceID": "0000:3b:00.4", "deviceInfoFile": "auto", "deviceInfo": {"type": "pci"}`)
 		if took := time.Since(began); exit != 0 || asked != 3 || took < 100*time.Millisecond {
 			t.Errorf("exit code %d, the lock was read %d times in %v", exit, asked, took)
 		}
+		difftest.Contains(t, difftest.Read(t, stateDir+"/attachments/net-a@c0ffee@net7"), `"declared":{"type":"pci"}`)
 	})
 }
 
@@ -107,7 +108,7 @@ func TestFailedReadOfKernelIsSaid(t *testing.T) {
 				var out, log bytes.Buffer
 				h.Stdout, h.Log = &out, slog.New(slog.NewTextHandler(&log, nil))
 				exit, _ := inProcess(h, "ADD", ifName, more)
-				given := out.String()
+				given := out.String() + warnings(log.String())
 				for _, path := range difftest.Files(t, infoDir, cdiDir, stateDir+"/leases") {
 					given += path + "\n"
 					if !strings.HasPrefix(path, stateDir) {
