@@ -98,10 +98,8 @@ func misbehave(conf pluginConf) {
 		fail("no address left")
 	}
 	if info, writes := map[string]string{
-		"info":         `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.2"}}`,
-		"socket":       `{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"server","path":"/run/s"}}`,
-		"corrupt info": `{"type":`,
-		"empty info":   "",
+		"info":   `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:01:00.2"}}`,
+		"socket": `{"type":"vhost-user","version":"1.1.0","vhost-user":{"mode":"server","path":"/run/s"}}`,
 	}[conf.Behave]; writes {
 		path := conf.RuntimeConfig.CNIDeviceInfoFile
 		Check(os.MkdirAll(filepath.Dir(path), 0o700))

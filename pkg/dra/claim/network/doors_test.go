@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -23,70 +24,76 @@ import (
 type chain struct {
 	version.PluginDecoder
 	missing string
-	add     func() error // what the first ADD does
-	calls   []string     // verb, plugin and namespace of each call
+	does    func(verb string) error // what each plugin does; nil = nothing
+	calls   []string                // verb, plugin and namespace of each call
 }
 
 func (c *chain) FindInPath(plugin string, _ []string) (string, error) {
 	if plugin == c.missing {
-		return "", &cniexec.Error{Reason: cniexec.ReasonMissing, Err: fmt.Errorf("%s is missing", plugin)}
+		return "", &cniexec.Error{Reason: cniexec.ReasonMissing, Err: errors.New("no " + plugin)}
 	}
 	return "/" + plugin, nil
 }
 
-func (c *chain) ExecPlugin(_ context.Context, path string, _ []byte, env []string) ([]byte, error) {
+func (c *chain) ExecPlugin(_ context.Context, path string, _ []byte, env []string) (result []byte, err error) {
 	of := map[string]string{}
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		of[name] = value
 	}
 	c.calls = append(c.calls, strings.TrimSpace(of["CNI_COMMAND"]+" "+path+" "+of["CNI_NETNS"]))
-	if of["CNI_COMMAND"] == "ADD" && c.add != nil {
-		if err := c.add(); err != nil {
-			return nil, err
-		}
+	if c.does != nil {
+		err = c.does(of["CNI_COMMAND"])
 	}
-	return []byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","mac":"02:00:00:00:00:01","sandbox":"/ns"}]}`), nil
+	return []byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","mac":"02:00:00:00:00:01","sandbox":"/ns"}]}`), err
 }
 
-const infoName = "device-info"
+// door has what a test closes.
+type door struct {
+	*Runner
+	at *state.Attachment
+	*chain
+}
 
-// What cannot be read or written ends ADD or DEL, before the plugins if they need it.
-func TestADDAndDELSayWhatFailed(t *testing.T) {
-	write := func(path, text string) func() error {
-		return func() error { return os.WriteFile(path, []byte(text), 0o600) }
+// after lets f run in each plugin of a verb.
+func (d door) after(verb string, f func() error) error {
+	d.does = func(now string) error {
+		if now != verb {
+			return nil
+		}
+		return f()
 	}
+	return nil
+}
+
+// writes lets ADD write a device-info file.
+func (d door) writes(text string) error {
+	return d.after("ADD", func() error { return os.WriteFile(d.at.InfoFile, []byte(text), 0o600) })
+}
+
+func died() error { return &cniexec.Error{Reason: cniexec.ReasonDied, Err: errors.New("it died")} }
+
+// What cannot be read or written ends ADD or DEL, before the plugins if they need it. A missing plugin does not stop the DEL
+// of the others, and says less than their failures.
+func TestADDAndDELSayWhatFailed(t *testing.T) {
 	for name, test := range map[string]struct {
-		prevent       func(r *Runner, at *state.Attachment, c *chain) error
-		add, del      string // part of the error; "" = none
-		reason        cniexec.Reason
-		called, ended int // plugins at ADD and at DEL
+		close         func(d door) error
+		add, del      string // reason and part of the error; "" = none
+		called, ended int    // plugins at ADD and at DEL
 	}{
-		"nothing": {func(*Runner, *state.Attachment, *chain) error { return nil }, "", "", "", 2, 2},
-		"namespace": {func(_ *Runner, at *state.Attachment, _ *chain) error { return os.Remove(at.Netns) },
-			"no such file", "", cniexec.ReasonNode, 0, 2},
-		"configuration": {func(_ *Runner, at *state.Attachment, _ *chain) error { at.List = []byte("{"); return nil },
-			"network net: configuration", "network net: configuration", cniexec.ReasonOutput, 0, 0},
-		"former files": {func(r *Runner, _ *state.Attachment, _ *chain) error { return os.Symlink(r.CacheDir, r.CacheDir) },
-			"too many levels", "too many levels", cniexec.ReasonNode, 0, 0},
-		"lock": {func(r *Runner, _ *state.Attachment, _ *chain) error { return os.Symlink("/nowhere/cache", r.CacheDir) },
-			"no such file", "no such file", cniexec.ReasonNode, 0, 0},
-		"missing plugin": {func(_ *Runner, _ *state.Attachment, c *chain) error { c.missing = "x"; return nil },
-			"x is missing", "x is missing", cniexec.ReasonMissing, 1, 1},
-		"plugin": {func(_ *Runner, _ *state.Attachment, c *chain) error {
-			c.add = func() error { return &cniexec.Error{Reason: cniexec.ReasonDied, Err: os.ErrDeadlineExceeded} }
-			return nil
-		}, "network net: ADD", "", cniexec.ReasonDied, 1, 2},
-		"unreadable information": {func(_ *Runner, at *state.Attachment, c *chain) error {
-			c.add = func() error { return os.MkdirAll(filepath.Join(at.InfoFile, "busy"), 0o700) }
-			return nil
-		}, "device-info file of network net", infoName, ReasonInfo, 2, 2},
-		"damaged information": {func(_ *Runner, at *state.Attachment, c *chain) error { c.add = write(at.InfoFile, "{"); return nil },
-			"fix the CNI plugin that wrote it", "", ReasonInfo, 2, 2},
-		"information of the future": {func(_ *Runner, at *state.Attachment, c *chain) error {
-			c.add = write(at.InfoFile, `{"type":"pci","version":"9.0.0"}`)
-			return nil
-		}, "", "", "", 2, 2},
+		"nothing":                   {func(door) error { return nil }, "", "", 2, 2},
+		"namespace":                 {func(d door) error { return os.Remove(d.at.Netns) }, "node no such file", "", 0, 2},
+		"configuration":             {func(d door) error { d.at.List = []byte("{"); return nil }, "output net: configuration", "output net: configuration", 0, 0},
+		"former files":              {func(d door) error { return os.Symlink(d.CacheDir, d.CacheDir) }, "node too many levels", "node too many levels", 0, 0},
+		"lock":                      {func(d door) error { return os.Symlink("/nowhere/cache", d.CacheDir) }, "node no such file", "node no such file", 0, 0},
+		"missing plugin":            {func(d door) error { d.missing = "x"; return nil }, "missing no x", "missing no x", 1, 1},
+		"plugin":                    {func(d door) error { return d.after("ADD", died) }, "died net: ADD", "", 1, 2},
+		"plugins":                   {func(d door) error { d.missing = "x"; return d.after("DEL", died) }, "missing no x", "died no x", 1, 1},
+		"damaged information":       {func(d door) error { return d.writes("{") }, "info fix the CNI plugin that wrote it", "", 2, 2},
+		"information of the future": {func(d door) error { return d.writes(`{"type":"pci","version":"9.0.0"}`) }, "", "", 2, 2},
+		"unreadable information": {func(d door) error {
+			return d.after("ADD", func() error { return os.MkdirAll(filepath.Join(d.at.InfoFile, "busy"), 0o700) })
+		}, "info device-info file of network net", "node device-info", 2, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := t.TempDir(), new(chain)
@@ -95,26 +102,23 @@ func TestADDAndDELSayWhatFailed(t *testing.T) {
 				Namespaces: Namespaces{Check: func(path string) error { _, err := os.Stat(path); return err }},
 			}
 			at := &state.Attachment{Network: "net", IfName: "net1", List: []byte(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"sriov"},{"type":"x"}]}`)}
-			at.Execution = state.Execution{Sandbox: "s1", Netns: filepath.Join(dir, "ns"), InfoFile: filepath.Join(dir, infoName)}
+			at.Execution = state.Execution{Sandbox: "s1", Netns: filepath.Join(dir, "ns"), InfoFile: filepath.Join(dir, "device-info")}
 			difftest.Write(t, at.Netns, "", 0o600)
-			difftest.Must(t, test.prevent(r, at, c))
-			says := func(err error, part string) {
+			difftest.Must(t, test.close(door{r, at, c}))
+			ends := func(err error, want string, calls int) {
 				t.Helper()
-				if part == "" {
-					difftest.Must(t, err)
-				} else {
+				reason, part, _ := strings.Cut(want, " ")
+				if difftest.Equal(t, string(ReasonOf(err)), reason); err != nil {
 					difftest.Says(t, err, part)
 				}
+				difftest.Equal(t, len(c.calls), calls)
 			}
 			err := r.Add("u1", at)
-			says(err, test.add)
-			difftest.Equal(t, ReasonOf(err), test.reason)
-			difftest.Equal(t, len(c.calls), test.called)
+			ends(err, test.add, test.called)
 			difftest.Equal(t, at.Metadata != nil, err == nil)
 			difftest.Equal(t, r.Check(at) != nil, c.missing != "" || string(at.List) == "{")
 			c.calls = nil
-			says(r.Del("u1", at, "", "/gone"), test.del)
-			difftest.Equal(t, len(c.calls), test.ended)
+			ends(r.Del("u1", at, "", "/gone"), test.del, test.ended)
 			if test.ended == 2 { // only plugins of VFs get a namespace that is gone
 				difftest.Equal(t, c.calls, []string{"DEL /x", "DEL /sriov /gone"})
 			}

@@ -106,7 +106,10 @@ func (r *Runner) Del(uid string, at *state.Attachment, netns, gone string) error
 // Forget removes the device-info file and the cache of an attachment.
 func (r *Runner) Forget(uid string, at *state.Attachment) error {
 	dir, name := infoFile(at)
-	return errors.Join(dir.Remove(name), os.RemoveAll(r.dir(uid, at)))
+	if err := errors.Join(dir.Remove(name), os.RemoveAll(r.dir(uid, at))); err != nil {
+		return NodeError(err)
+	}
+	return nil
 }
 
 // run recreates the attachment's directory and calls f. The plugins inherit the lock on a file in the directory.

@@ -3,12 +3,10 @@ package network_test
 import (
 	"bytes"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -31,23 +29,4 @@ func TestFirstMiBOfStderrIsLogged(t *testing.T) {
 		}
 	}
 	t.Errorf("%d bytes are logged, without the beginning of what the plugin wrote", log.Len())
-}
-
-// A missing plugin does not stop the DEL of the others, and says less than their failures.
-func TestDELThatFailsIsCountedBeforeMissingPlugin(t *testing.T) {
-	r := dratest.NewRig(t)
-	for _, name := range []string{"first", "last"} {
-		script := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] && echo '{\"cniVersion\":\"1.0.0\"}'\n"
-		difftest.Write(t, filepath.Join(r.Dir, "bin", name), script, 0o700)
-	}
-	r.Start()
-	r.Prepare(dratest.DeviceClaim("u1", "cni", dratest.Network(`{"type":"first"},{"type":"last"}`)))
-	sb := r.RunSandbox("s1", "pod")
-	difftest.Eventually(t, "ADD succeeds", func() bool { return r.Record("u1").Attachments[0].Phase == state.Added })
-	difftest.Must(t, os.Remove(filepath.Join(r.Dir, "bin/last")))
-	r.EndPod(sb)
-	difftest.Eventually(t, "DEL fails", func() bool { return r.Record("u1").Attachments[0].DelError != "" })
-	difftest.Contains(t, r.Record("u1").Attachments[0].DelError, "last")
-	samples := r.Samples()
-	difftest.Same(t, "failures of first", samples["devinfo_dra_exec_failures_total reason=died verb=DEL"], 1.0)
 }
