@@ -91,7 +91,7 @@ func runVictim() {
 		_, err := agent.Prepare(ctx, claim)
 		dratest.Check(err)
 	}
-	sb := dratest.SandboxIn(d.Dir, "s1", "pod")
+	sb := (&dratest.Rig{Dir: d.Dir}).Sandbox("s1", "pod")
 	dratest.Check(agent.RunPodSandbox(ctx, sb))
 	dratest.Check(agent.StopPodSandbox(ctx, sb))
 	for _, claim := range claims {

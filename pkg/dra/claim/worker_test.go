@@ -51,46 +51,30 @@ func TestStartingSandboxWaitsForGateThatKnowsIt(t *testing.T) {
 	}
 }
 
-// A step may fail after the goal has changed. Unprepare must not return the error of a save for Prepare.
-func TestFailureDoesNotAffectNewGoal(t *testing.T) {
-	e := newEngine(t)
-	for _, forgotten := range []bool{false, true} {
-		c := newClaim(&state.Claim{UID: "u1"})
-		e.table.claims["u1"] = c
-		save, before := plan.Step{Do: plan.DoSave}, plan.Goal{Want: plan.Keep}
-		lanes, ok := e.worker.begin(c, save, observation{goal: before})
-		if !ok {
-			t.Fatal("the step does not begin")
-		}
-		if forgotten {
-			e.table.do(func() { e.table.forget(c) })
-		}
-		e.worker.end(c, save, before, lanes, errors.New("the disk is full"))
-		if (c.failure == retry{}) != forgotten {
-			t.Errorf("forgotten %v: %+v", forgotten, c.failure)
-		}
-	}
-}
-
-// Other steps of the claim go on during the back-off.
-func TestBackOffEndsWhenItsStepSucceeds(t *testing.T) {
-	e := newEngine(t)
+// Other steps of the claim go on during a back-off. A step may fail after the goal has changed: Unprepare must not return the
+// error of a save for Prepare.
+func TestBackOffIsThatOfItsStepAndGoal(t *testing.T) {
+	e, full := newEngine(t), errors.New("the disk is full")
 	c, goal := newClaim(&state.Claim{UID: "u1"}), plan.Goal{Want: plan.Keep}
 	e.table.claims["u1"] = c
 	for _, test := range []struct {
-		do         plan.Action
-		err        error
-		backingOff bool
+		do                    plan.Action
+		err                   error
+		forgotten, backingOff bool
 	}{
-		{plan.DoSave, errors.New("the disk is full"), true},
-		{plan.DoRecordError, nil, true},
-		{plan.DoSave, nil, false},
+		{plan.DoSave, full, false, true},
+		{plan.DoRecordError, nil, false, true},
+		{plan.DoSave, nil, false, false},
+		{plan.DoSave, full, true, false},
 	} {
 		step := plan.Step{Do: test.do}
 		lanes, ok := e.worker.begin(c, step, observation{goal: goal})
 		difftest.Same(t, "the step begins", ok, true)
+		if test.forgotten {
+			e.table.do(func() { e.table.forget(c) })
+		}
 		e.worker.end(c, step, goal, lanes, test.err)
-		difftest.Same(t, fmt.Sprintf("%s, %v: the claim is backing off", test.do, test.err), c.failure.err != nil, test.backingOff)
+		difftest.Same(t, fmt.Sprintf("%+v: the claim is backing off", test), c.failure.err != nil, test.backingOff)
 	}
 }
 

@@ -109,11 +109,8 @@ func (r *Rig) Unprepare(uid string) time.Duration {
 }
 
 // Sandbox returns a sandbox of a pod with a network namespace.
-func (r *Rig) Sandbox(id, pod string) *api.PodSandbox { return SandboxIn(r.Dir, id, pod) }
-
-// SandboxIn is Sandbox without a rig. The sandbox is below dir.
-func SandboxIn(dir, id, pod string) *api.PodSandbox {
-	netns := filepath.Join(dir, "netns", id)
+func (r *Rig) Sandbox(id, pod string) *api.PodSandbox {
+	netns := filepath.Join(r.Dir, "netns", id)
 	Check(os.WriteFile(netns, nil, 0o600))
 	return &api.PodSandbox{Id: id, Name: pod, Namespace: "ns", Uid: "uid-" + pod,
 		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "ipc"}, {Type: "network", Path: netns}}}}
