@@ -129,7 +129,14 @@ func TestUnexposedNeedsRootOwnedPath(t *testing.T) {
 	} {
 		difftest.Must(t, os.Symlink(target, link))
 	}
+	target := "/run/alone"
+	for n := range 41 { // the kernel follows 40
+		link := fmt.Sprint("/run/", n+1, "links")
+		difftest.Must(t, os.Symlink(target, link))
+		target = link
+	}
 	for path, why := range map[string]string{
+		"/run/40links": "", "/run/41links": "too many levels of symbolic links",
 		"/": "", "/run/root": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
 		"/run/alone/gone/infos": "", "/run/nowhere": "", // only root can create these
 		"/run/alone/group":       "/run/alone/group has mode drwxrwxr-x",
