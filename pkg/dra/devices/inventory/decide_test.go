@@ -3,6 +3,7 @@ package inventory_test
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -140,7 +141,7 @@ func changed(t testing.TB, changes string) (h inventory.Host) {
 		case "port":
 			h.Links[slices.IndexFunc(h.Links, func(l listing.Interface) bool { return l.Name == name })].Master = other
 		default:
-			h.Links = append(h.Links, listing.Interface{Name: name, Link: other, Info: listing.Info{Kind: what}, MTU: 1500})
+			h.Links = append([]listing.Interface{{Name: name, Link: other, Info: listing.Info{Kind: what}, MTU: 1500}}, h.Links...)
 		}
 	}
 	return h
@@ -223,6 +224,11 @@ func TestPFWithoutCarrierTaintsItsDevices(t *testing.T) {
 
 func TestDeviceThatNextPodCannotUseIsNotOffered(t *testing.T) {
 	h := host(t, capturetest.Text(t, "igb-sriov"))
+	h.Blind = errors.New("no dump")
+	_, warnings, err := inventory.Read(h)
+	difftest.Must(t, err)
+	difftest.Equal(t, warnings, []string{"cannot tell what earlier pods left on interfaces: no dump"})
+	h.Blind = nil
 	plain := settings.Dump{"multicast": "on"}
 	h.Conditions = []settings.Condition{
 		{Name: "eth2", Dump: settings.Dump{"multicast": "on", "noarp": "on"}},

@@ -14,6 +14,7 @@ func TestNamesAreDNSLabels(t *testing.T) {
 	for name, want := range map[string]string{
 		"eth0": "net-eth0", "br-ex": "net-br-ex", "bond0.100": "netx-bond0-2e100", "br_ex": "netx-br-5fex", "Br": "netx--42r",
 		"br-": "netx-br-2d", "-": "netx--2d", "br-A": "netx-br---41", longest: "net-" + longest,
+		longest + "a": "netx-" + longest[:37] + "-11ee391211c6256460b6",
 	} {
 		difftest.Same(t, name, spell("net", name), want)
 	}

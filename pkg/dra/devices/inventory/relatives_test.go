@@ -92,6 +92,9 @@ func interfaces(t *testing.T, text []byte) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, d := range read(t, host(t, text)) {
+		if other, taken := all[d.Name]; taken {
+			t.Errorf("%s is %s and %s", d.Name, other, d.IfName)
+		}
 		if d.IfName != "" {
 			all[d.Name] = d.IfName
 		}
