@@ -188,36 +188,33 @@ func TestFirstMatchingRuleApplies(t *testing.T) {
 	}
 }
 
-// The taint makes the scheduler wait. Devices that claims hold get no taint.
-func TestDevicesWithUnknownAllocationAreTainted(t *testing.T) {
-	devices := read(t, changed(t, "unchanged"))
-	configuration := rules(t, everything)
-	s := input()
-	before := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), nil))
-	s.Unknown, s.Ours = true, inventory.Published{vf0: before[vf0]}
-	now := inventory.PublishedIn(inventory.Slices(inventory.Decide(devices, configuration, s), s.Ours))
-	for name, tainted := range map[string]bool{vf0: false, "pci-0000-01-10-2": true, pf0: false} {
-		d, published := now[name]
-		if is := len(d.Taints) == 1 && d.Taints[0].Key == inventory.TaintAllocationUnknown; is != tainted || !published {
-			t.Errorf("%s: published %v, taints %v", name, published, d.Taints)
-		}
-	}
-}
-
-func TestPFWithoutCarrierTaintsItsDevices(t *testing.T) {
+// The scheduler waits for a tainted device. One that a claim holds, or that pods can share, need not be known free.
+func TestTaintsFollowCarrierAndUnknownAllocations(t *testing.T) {
+	const held = "pci-0000-41-10-2"
 	for name, test := range map[string]struct {
-		flags   []string
-		tainted bool
-	}{"up": {[]string{"UP"}, false}, "no carrier": {[]string{"NO-CARRIER", "UP"}, true}, "down": {nil, false}} {
-		h := changed(t, "unchanged")
+		flags   []string // of the PF
+		unknown bool     // whether pods have devices outside DRA
+		free    string   // taint of a free VF
+		others  string   // of a held VF, and of the PF
+	}{
+		"up": {[]string{"UP"}, false, "", ""}, "down": {nil, false, "", ""},
+		"no carrier":       {[]string{"NO-CARRIER", "UP"}, false, inventory.TaintNoCarrier, inventory.TaintNoCarrier},
+		"pods are unknown": {[]string{"UP"}, true, inventory.TaintAllocationUnknown, ""},
+	} {
+		h, s := changed(t, "unchanged"), input()
 		for n, l := range h.Links {
 			if l.Name == "eth1" {
 				h.Links[n].Flags = test.flags
 			}
 		}
-		published := inventory.PublishedIn(pool(t, h, everything))
-		for _, device := range []string{pf1, vf1} {
-			difftest.Same(t, name+": taint of "+device, len(published[device].Taints) > 0, test.tainted)
+		s.Unknown, s.Ours = test.unknown, inventory.Published{held: {Name: held}}
+		now := inventory.PublishedIn(inventory.Slices(inventory.Decide(read(t, h), rules(t, everything), s), s.Ours))
+		for device, taint := range map[string]string{vf1: test.free, held: test.others, pf1: test.others} {
+			got := now[device].Name
+			for _, t := range now[device].Taints {
+				got += t.Key
+			}
+			difftest.Same(t, name, got, device+taint)
 		}
 	}
 }
@@ -268,6 +265,4 @@ func TestRulesTakeAltNames(t *testing.T) {
 			difftest.Same(t, key+" "+d.Name, decision(list, d.Name).Rule, 0)
 		}
 	}
-	of := rules(t, "devices: [{pfNames: [alt-nothing], sharing: exclusive}]")
-	difftest.Contains(t, of.Unmatched(inventory.Decide(devices, of, input()), h.Links)[0].Why, "this node has no interface alt-nothing")
 }

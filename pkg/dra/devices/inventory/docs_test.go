@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -121,14 +120,6 @@ func TestRulesInSeveralDocumentsAreError(t *testing.T) {
 	} {
 		if _, err := inventory.ParseRules([]byte(text)); (err != nil) != several {
 			t.Errorf("%q: %v", text, err)
-		}
-	}
-}
-
-func TestConfigurationWithoutRulesOffersNoDevices(t *testing.T) {
-	for _, text := range []string{"", "{}", "devices: []", "devices: null"} {
-		if list := pool(t, host(t, capturetest.Text(t, "igb-sriov")), text); len(list) > 0 {
-			t.Errorf("%q: %v", text, deviceNames(list))
 		}
 	}
 }
