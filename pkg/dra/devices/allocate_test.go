@@ -99,20 +99,6 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 	})
 }
 
-// The scheduler creates the claim of a pod with extended resources: one request for each container.
-func TestTwoContainersWithLimitGetTwoInterfaces(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Start()
-		of := func(container string) dratest.Request {
-			return dratest.Request{Name: container + "-request-0", Device: "cni", Share: "share-" + container, Count: 1, IfName: "net{index}", Parameters: dratest.Network(`{"type":"x"}`)}
-		}
-		sb := r.AttachPod(dratest.Allocated("pod-extended-resources-abcde", "u1", "pod", of("container-0"), of("container-1")))
-		difftest.Equal(t, slices.Sorted(slices.Values(r.Plugins.Started())), []string{"ADD s1 net0", "ADD s1 net1"})
-		difftest.Must(t, r.CreateContainer(sb, "u1_container-0-request-0", "u1_container-1-request-0"))
-		r.EndAndUnprepare(sb, "u1")
-	})
-}
-
 // Publishing reads the node. Prepare reads it again only if the published slices are not enough.
 func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
