@@ -8,7 +8,8 @@ import (
 
 // Unstarted returns a Kubelet without sockets. Intercept calls its interceptor.
 func Unstarted(a *Agent, o KubeletOptions) *Kubelet {
-	return &Kubelet{agent: a, options: o, ctx: context.Background(), wakes: newWakes()}
+	files := &metadataFiles{driver: a.Options.Driver, cdiDir: a.Options.CDIDir, specs: map[string][]byte{}}
+	return &Kubelet{agent: a, options: o, ctx: context.Background(), metadata: files, wakes: newWakes()}
 }
 
 func (k *Kubelet) Tidy() error { return k.metadata.tidy() }

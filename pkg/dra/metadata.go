@@ -304,7 +304,7 @@ func (k *Kubelet) lacksMetadata(uid string, claim *drapb.NodePrepareResourceResp
 		}
 	}
 	for request, its := range has {
-		needs, unknown := k.metadata.has(uid + "_" + request)
+		needs, unknown := k.metadata.has(uid + "_" + resourceclaim.BaseRequestRef(request))
 		if !its && (needs || unknown != nil || k.options.Metadata) {
 			return true
 		}
