@@ -117,6 +117,12 @@ func TestForgetOfMissingEntryWorksOnReadOnlyDisk(t *testing.T) {
 			expectFiles(t, disk.Dir, before...)
 			disk.ReadOnly(false)
 		}
+		j := journal.Open(disk.Dir+"/some", boot) // a directory that is empty would be left over
+		e := everything(key1, "p")
+		must(t, os.Mkdir(filepath.Join(disk.Dir, "some/leases/file", e.File), 0o700))
+		disk.ReadOnly(true)
+		difftest.Is(t, j.Forget(e), syscall.EROFS)
+		disk.ReadOnly(false)
 	})
 }
 
