@@ -226,7 +226,8 @@ func (j *Journal) Stale(e *Entry) (why string, err error) {
 	}
 	gone, err := j.NetnsGone(e.Netns)
 	why = "network namespace " + e.Netns + " is gone"
-	if reused := e.NetnsReused(e.Netns); !gone && reused != "" && j.OnNode() {
+	own := strings.Contains(e.Netns, "/self/") || strings.Contains(e.Netns, "/thread-self/") // each process has its own
+	if reused := e.NetnsReused(e.Netns); !gone && reused != "" && !own && j.OnNode() {
 		gone, why = true, reused
 	}
 	if gone && err == nil && e.ByClaim() {
