@@ -3,6 +3,7 @@ package state_test
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -50,6 +51,11 @@ func TestReadersOfJournalFindDirectoryOfLastDriver(t *testing.T) {
 		difftest.Must(t, state.Announce(dir, last))
 		difftest.Same(t, "the directory", state.NodeDir(dir), last)
 	}
+	difftest.Must(t, os.Chmod(dir, 0o500)) //nolint:gosec // as a file system that is full or read-only
+	difftest.WithModes(t, func() {
+		difftest.Must(t, state.Announce(dir, "/b/state"))
+		difftest.Is(t, state.Announce(dir, "/c/state"), fs.ErrPermission)
+	})
 	t.Setenv(state.DirVariable, "/c/state")
 	difftest.Same(t, "of the environment", state.NodeDir(dir), "/c/state")
 }

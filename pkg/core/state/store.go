@@ -39,6 +39,9 @@ func NodeDir(stateDir string) string {
 // Announce tells readers of the journal in stateDir, which exists, that the driver's state is in dir.
 func Announce(stateDir, dir string) error {
 	path := filepath.Join(stateDir, driverLink)
+	if last, _ := os.Readlink(path); last == dir {
+		return nil // also on a disk that is full
+	}
 	next := path + ".new"
 	_ = os.Remove(next) // a killed driver may have left it
 	err := os.Symlink(dir, next)
