@@ -168,7 +168,10 @@ func (c *Call) takeOver(file string, done *undo) (*journal.Entry, error) {
 // since. What a killed ADD has replaced comes back.
 func (c *Call) spareFile(ended *cleanup.Removal, killed bool) error {
 	dir, former := store.Open(ended.Dir), ended.Entry
-	text, _, err := c.readInfo(dir, ended.File)
+	text, info, err := c.readInfo(dir, ended.File)
+	if err != nil || info == nil {
+		return err
+	}
 	own := sameInfo(text, ownInfo(former))
 	if own && killed {
 		err = setContent(dir, former.File, former.Original)
