@@ -206,9 +206,13 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 				if !strings.HasPrefix(r.options.StageDir, "/proc") {
 					a = r.opened()
 				}
-				_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), container())
 				required := test.annotations != nil && name != "a file of another interface"
 				refused := test.reason != "" && (required || policy == inject.Reject)
+				c := container()
+				if refused { // of a container that is not created nothing else is said
+					c.Env = append(c.Env, "PCIDEVICE_X=0000:3b:00.5")
+				}
+				_, _, err := a.CreateContainer(t.Context(), pod(test.annotations...), c)
 				want := "injected"
 				switch {
 				case refused:

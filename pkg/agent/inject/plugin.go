@@ -195,6 +195,9 @@ func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *ato
 	of := pod.Identity{UID: sandbox.GetUid(), ContainerID: sandbox.GetId()}
 	if err := p.grants(a, settings, of, netns, nics); err != nil {
 		v = lacking(Failed, err, p.MissingInfo == Reject || len(required(sandbox)) > 0)
+		if v.Decision == Rejected {
+			return v
+		}
 	}
 	a.variables(nics, mounted)
 	v.adjustment, v.withheld, v.disagree = a.ContainerAdjustment, a.withheld, disagreements(c.GetEnv(), nics)
