@@ -55,6 +55,21 @@ func TestInventoryPrintsNoRawTexts(t *testing.T) {
 	}
 }
 
+// What is printed of the others does not depend on the format, though one device cannot be read.
+func TestInventoryShowsTheOthersIfOneDeviceCannotBeRead(t *testing.T) {
+	const total = "/0000:01:00.0/sriov_totalvfs"
+	host := difftest.Read(t, igb)
+	from := strings.Index(host, total)
+	to := from + strings.Index(host[from:], "\n-- ")
+	capture := filepath.Join(t.TempDir(), "host.txtar")
+	difftest.Write(t, capture, host[:from]+total+" !EIO --"+host[to:], 0o600)
+	for _, format := range []string{"table", "json"} {
+		_, warnings, err := inventoryOf(t, someDevices, "--capture", capture, "-o", format)
+		difftest.Must(t, err)
+		difftest.Contains(t, warnings, "is not offered, because it cannot be read: ")
+	}
+}
+
 const someDevices = `devices:
 - {pfNames: [eth1], sharing: exclusive}
 - {ifNames: [eth0], sharing: shared}
