@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -219,11 +220,16 @@ func TestMetadataIsUpdatedThoughItsSpecCannotBeReadAtStart(t *testing.T) {
 		difftest.Must(t, os.Rename(dir, dir+".saved"), os.Symlink(dir, dir))
 		k := r.StartKubelet(client, 0)
 		difftest.Is(t, r.Agent.RewriteMetadata("u1"), syscall.ELOOP)
-		difftest.Must(t, os.Remove(dir), os.Rename(dir+".saved", dir), r.Agent.RewriteMetadata("u1"))
-		difftest.Must(t, os.Remove(spec), os.WriteFile(spec, []byte(text), 0o644))
+		// At once, because a sweep in between would find no directory, and so no spec.
+		difftest.Must(t, unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, dir+".saved", unix.RENAME_EXCHANGE), r.Agent.RewriteMetadata("u1"))
+		difftest.Must(t, os.WriteFile(spec+".new", []byte(text), 0o644), os.Remove(spec), os.Rename(spec+".new", spec))
 		difftest.Must(t, k.Tidy(), os.Remove(spec))
 		difftest.Eventually(t, name+": it is restored", func() bool { return slices.Contains(r.Files("cdi"), filepath.Base(spec)) })
 		difftest.Same(t, name, difftest.Read(t, spec), text)
+		r.Stop()
+		difftest.Must(t, os.Remove(spec), replace(spec))
+		k = r.StartKubelet(client, 0)
+		difftest.Must(t, os.RemoveAll(spec), k.Tidy()) // an administrator has removed it
 		r.Stop()
 	}
 }

@@ -95,7 +95,7 @@ func (m *metadataFiles) load() error {
 	for path, data := range m.specs {
 		if data == nil {
 			data, err := dir.Read(filepath.Base(path))
-			m.specs[path], errs = data, append(errs, err)
+			m.specs[path], errs = data, append(errs, store.UnlessGone(err)) // somebody may replace it just now
 		}
 	}
 	return errors.Join(errs...)
@@ -231,7 +231,7 @@ func (m *metadataFiles) tidy() error {
 		case absent && data != nil:
 			failed = dir.Write(name, data)
 		}
-		err = errors.Join(err, failed)
+		err = errors.Join(err, store.UnlessGone(failed))
 	}
 	return err
 }
