@@ -186,17 +186,6 @@ func rewritten(old, now []inventory.Slice) (count int) {
 	return count
 }
 
-func deviceNames(list []inventory.Slice) (names [][]string) {
-	for _, s := range list {
-		var in []string
-		for _, d := range s.Devices {
-			in = append(in, d.Name)
-		}
-		names = append(names, in)
-	}
-	return names
-}
-
 // full returns a configuration that reaches every limit.
 func full() string {
 	var given []string
