@@ -56,6 +56,7 @@ func TestReadersOfJournalFindDirectoryOfLastDriver(t *testing.T) {
 		difftest.Must(t, state.Announce(dir, "/b/state"))
 		difftest.Is(t, state.Announce(dir, "/c/state"), fs.ErrPermission)
 	})
+	difftest.Must(t, os.Chmod(dir, 0o700)) //nolint:gosec // for its removal
 	t.Setenv(state.DirVariable, "/c/state")
 	difftest.Same(t, "of the environment", state.NodeDir(dir), "/c/state")
 }
