@@ -89,7 +89,9 @@ func (c *Call) blankEntry() *journal.Entry {
 		Key: c.Key, Netns: c.Args.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), CNIVersion: c.Config.CNIVersion, Args: c.Args.CNIArgs,
 	}
 	if link.NetnsNamesProcess(e.Netns) {
-		e.Inode = link.NetnsInode(e.Netns)
+		if own, _ := link.IsOwnNetns(e.Netns); !own { // each process has its own /proc/self
+			e.Inode = link.NetnsInode(e.Netns)
+		}
 	}
 	return e
 }

@@ -143,6 +143,7 @@ func journalLine(t *testing.T, path string) string {
 		{e.File != "", "file=" + e.File},
 		{e.Wrote, "wrote"},
 		{e.InNetns, "in-netns"},
+		{e.Inode != 0, "inode"},
 		{e.Device.Type != "", e.Device.Type + "=" + e.Device.ID},
 		{e.CDI.File != "", "cdi=" + e.CDI.Device},
 		{len(e.Leases) > 0, "leases=" + leases(e.Leases)},

@@ -96,7 +96,7 @@ type Entry struct {
 	Format int `json:"format,omitempty"` // set by Put
 	Key
 	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
-	Inode  uint64    `json:"inode,omitempty"`  // of Netns if its path names a process, whose number may be reused; 0 = not recorded
+	Inode  uint64    `json:"inode,omitempty"`  // of Netns if its path names another process, whose number may be reused; 0 = not recorded
 	BootID string    `json:"bootID,omitempty"` // set by Put
 	Time   time.Time `json:"time"`             // time of ADD
 	Uptime Uptime    `json:"uptime,omitempty"` // of the host at ADD, set by Put; 0 = unknown, in entries of older builds
@@ -226,8 +226,7 @@ func (j *Journal) Stale(e *Entry) (why string, err error) {
 	}
 	gone, err := j.NetnsGone(e.Netns)
 	why = "network namespace " + e.Netns + " is gone"
-	own := strings.Contains(e.Netns, "/self/") || strings.Contains(e.Netns, "/thread-self/") // each process has its own
-	if reused := e.NetnsReused(e.Netns); !gone && reused != "" && !own && j.OnNode() {
+	if reused := e.NetnsReused(e.Netns); !gone && reused != "" && j.OnNode() {
 		gone, why = true, reused
 	}
 	if gone && err == nil && e.ByClaim() {
