@@ -97,10 +97,11 @@ func (n *Node) read(data []byte) error {
 	if given["socketDirs"] != nil {
 		n.SocketDirs = nil // a new value that is null leaves an element as it is
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(data, n)); ok {
+	err := json.Unmarshal(data, n)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: %s must be %s", wrong.Field, clip(given[wrong.Field]), nodeType(wrong.Field))
 	}
-	return nil
+	return err
 }
 
 const nodeList = `a list of texts, ["..."]`

@@ -85,9 +85,9 @@ func (r *Result) convert(typed types.Result) error {
 		return fmt.Errorf("result of version %s as %s: %w", r.own, r.version, err)
 	}
 	if atLeast(r.version, "0.3.0") {
-		_, r.interfaces, _ = decode(r.raw) // the library has written it
+		_, r.interfaces, err = decode(r.raw)
 	}
-	return nil
+	return err
 }
 
 // most limits the interfaces of a result and its addresses.

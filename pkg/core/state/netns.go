@@ -57,7 +57,10 @@ func heldIn(files *store.Dir, bootID string) (held map[string]bool, err error) {
 	errs := []error{err}
 	held = map[string]bool{}
 	for _, name := range names {
-		uid, _ := RecordOf(name) // there is no record of the name of another file
+		uid, ok := RecordOf(name)
+		if !ok {
+			continue
+		}
 		c, err := read(files, uid)
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) { // removed since

@@ -77,7 +77,7 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 		}
 	}
 	idle := func(n *Node) bool { // an auxiliary device without an interface, RDMA device, representor or device below it
-		return n.Kind == hostdev.Auxiliary && len(n.Below) == 0 && slices.Concat(n.RDMA, n.Interfaces, n.Represents) == nil
+		return n.Kind == hostdev.Auxiliary && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0
 	}
 	r.top.Devices = slices.DeleteFunc(r.top.Devices, idle)
 	for _, n := range r.at {

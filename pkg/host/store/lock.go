@@ -146,7 +146,10 @@ type Process struct {
 // holders returns the processes that hold the lock of a file, from /proc/PID/fdinfo. It opens no file of another process,
 // and finds none that is in another PID namespace.
 func holders(path string) (list []Process) {
-	path, _ = filepath.EvalSymlinks(path) // "" = it is gone, and no process has it
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil // it is gone, and no process has it
+	}
 	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, f := range files {
 		if target, err := os.Readlink(f); err != nil || target != path {

@@ -115,6 +115,9 @@ func (d *device) standard(a deviceattribute.DeviceAttribute, _ error) {
 }
 
 func (r *reader) interfaceOf(d *device) {
+	if d.IfName == "" {
+		return
+	}
 	l := r.links[d.IfName]
 	d.Port, d.Also = l.Master, l.AltNames
 	d.NoCarrier = d.NoCarrier || (isNIC(d.Kind) || d.Kind == hostdev.Bond) && r.withoutCarrier(d.IfName)
