@@ -54,7 +54,10 @@ func open(path string, create int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|create|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	switch {
 	case errors.Is(err, syscall.ELOOP):
-		return nil, fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, fs.ModeSymlink|fs.ModePerm)
+		if stat, unseen := os.Lstat(path); unseen == nil { // else the loop is above the file, which may exist
+			err = fmt.Errorf("%s: %w (mode %s)", path, ErrNotRegular, stat.Mode())
+		}
+		return nil, err
 	case errors.Is(err, syscall.ENOTDIR):
 		return nil, fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
 	}

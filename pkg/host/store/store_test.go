@@ -23,7 +23,7 @@ var kinds = map[string]func(dir string) *store.Dir{"open": store.Open, "private"
 func TestReadRefusesIrregularFilesWithoutBlocking(t *testing.T) {
 	dir := t.TempDir()
 	difftest.Write(t, filepath.Join(dir, "real"), "secret", 0o644)
-	for link, target := range map[string]string{"inside": "real", "outside": "/etc/passwd", "dangling": "nothing"} {
+	for link, target := range map[string]string{"inside": "real", "outside": "/etc/passwd", "dangling": "nothing", "loop": "loop"} {
 		difftest.Must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755), syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
@@ -38,6 +38,8 @@ func TestReadRefusesIrregularFilesWithoutBlocking(t *testing.T) {
 				t.Errorf("%s: %s: got %v", kind, name, err)
 			}
 		}
+		_, err := open(filepath.Join(dir, "loop")).Read("file") // unknown, and not another program's file
+		difftest.Is(t, err, syscall.ELOOP)
 	}
 }
 
