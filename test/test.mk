@@ -40,12 +40,10 @@ crash-fuzz:
 crash-faults:
 	@DEVINFO_FAULTS=all $(GO_TEST) -timeout 6h ./test/faults | $(REPORT)
 
-# FORMER=file compares with an older build too
-bench-plugin: build
-	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/...
-	@$(GO_BUILD) -o $(BIN)/ $(PEERS)
-	@$(GO_BUILD) -o $(BIN)/bench/ $(MULTUS)
-	@$(BIN)/bench/bench -bin $(BIN) -former '$(FORMER)'
+# FORMER=file compares with an older build in bin/ too
+bench-plugin: build deps-peers
+	@$(GO_BUILD) -o $(BIN)/bench/ ./test/bench/peak $(MULTUS)
+	@DEVINFO_BENCH= DEVINFO_BENCH_FORMER='$(FORMER)' go test -count=1 -timeout 2h -v -run '^TestRatiosAreWithinGates$$' ./test/bench
 
 bench-driver:
 	@test/bench/driver
