@@ -4,6 +4,7 @@
 package nic
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ type Family struct {
 	VFDriver string // kernel driver of a VF; "" = there are no VFs
 	Vendor   string
 	Products []Product
-	Finds    Finds
+	Finds    []string // the constants below
 	OnePort  bool     // the driver makes one interface for a function, so that a pod can have its device nodes alone
 	Limits   []string // what a pod cannot have, or the administrator must know
 	Tried    []Trial  // none = devinfo follows the driver's source
@@ -28,32 +29,14 @@ type Product struct {
 	VFs  []string // of VFs
 }
 
-// Finds is a set of what devinfo finds for a device besides its PCI address.
-type Finds uint
-
+// What devinfo finds for a device besides its PCI address.
 const (
-	VF        Finds = 1 << iota // the PF of a VF
-	Switchdev                   // the representor of a VF
-	RDMA                        // the RDMA devices
-	VDPA                        // the vDPA devices on a VF
-	VFIO                        // a VF on vfio-pci, which has no interface
+	VF        = "VF"        // the PF of a VF
+	Switchdev = "switchdev" // the representor of a VF
+	RDMA      = "RDMA"      // the RDMA devices
+	VDPA      = "vDPA"      // the vDPA devices on a VF
+	VFIO      = "vfio"      // a VF on vfio-pci, which has no interface
 )
-
-var findsText = []string{"VF", "switchdev", "RDMA", "vDPA", "vfio"}
-
-// String returns the names of the set, such as "VF, RDMA", or "-".
-func (f Finds) String() string {
-	var list []string
-	for n, text := range findsText {
-		if f&(1<<n) != 0 {
-			list = append(list, text)
-		}
-	}
-	if list == nil {
-		return "-"
-	}
-	return strings.Join(list, ", ")
-}
 
 // A Trial is one way in which devinfo was tried on a family.
 type Trial struct {
@@ -63,39 +46,29 @@ type Trial struct {
 	With string // of a report: versions of the kernel and the firmware
 }
 
-// How is how something was tried. A later one proves more.
+// How is how something was tried, in words for a person. A later one proves more.
 type How string
 
 const (
-	Written  How = "written"  // files written by hand from the driver's source
-	Captured How = "captured" // files of /sys and netlink answers of a kernel
-	Emulated How = "QEMU"     // the program test/hardware in QEMU
-	Reported How = "report"   // the program test/hardware on a card, by its owner
+	Written  How = "source, with files written by hand" // from the driver's source
+	Captured How = "capture"                            // files of /sys and netlink answers of a kernel
+	Emulated How = "QEMU"                               // the program test/hardware in QEMU
+	Reported How = "report"                             // the program test/hardware on a card, by its owner
 )
 
 // HowTried returns how the family was tried, in words for a person.
 func (f *Family) HowTried() string {
 	var list []string
 	for _, t := range f.Tried {
-		var text string
-		switch t.How {
-		case Written:
-			text = "source, with files written by hand"
-		case Captured:
-			text = "capture"
-		case Emulated:
-			text = "QEMU"
-		case Reported:
+		text := string(t.How)
+		if t.How == Reported {
 			text = fmt.Sprintf("report of %s (%s)", t.Date, t.With)
 		}
 		if !slices.Contains(list, text) {
 			list = append(list, text)
 		}
 	}
-	if list == nil {
-		return "source"
-	}
-	return strings.Join(list, "; ")
+	return cmp.Or(strings.Join(list, "; "), "source")
 }
 
 // OnCard reports whether an owner of such a card has reported that devinfo works on it.
@@ -103,21 +76,18 @@ func (f *Family) OnCard() bool {
 	return slices.ContainsFunc(f.Tried, func(t Trial) bool { return t.How == Reported })
 }
 
-// Families returns the table, sorted as on the page. The caller must not modify it.
-func Families() []*Family { return families }
-
 // Of returns the family and the name of the product of a PCI function; nil = the table does not have it. vendor and device
 // are the IDs as in sysfs, with or without 0x. A card with an unknown ID belongs to the family of its driver.
 func Of(vendor, device, driver string) (family *Family, product string) {
 	id := strings.TrimPrefix(vendor, "0x") + ":" + strings.TrimPrefix(device, "0x")
-	for _, f := range families {
+	for _, f := range Families {
 		for _, p := range f.Products {
 			if slices.Contains(p.IDs, id) || slices.Contains(p.VFs, id) {
 				return f, p.Name
 			}
 		}
 	}
-	for _, f := range families {
+	for _, f := range Families {
 		if driver != "" && (f.Driver == driver || f.VFDriver == driver) {
 			return f, ""
 		}

@@ -23,7 +23,7 @@ import (
 
 func TestTableNamesEachCardOnce(t *testing.T) {
 	ids, drivers := map[string]string{}, map[string]bool{}
-	for _, f := range nic.Families() {
+	for _, f := range nic.Families {
 		if drivers[f.Driver] {
 			t.Errorf("two rows have the driver %s", f.Driver)
 		}
@@ -36,7 +36,7 @@ func TestTableNamesEachCardOnce(t *testing.T) {
 				ids[id] = p.Name
 			}
 		}
-		if len(f.VFDriver) == 0 && f.Finds&nic.VF != 0 {
+		if len(f.VFDriver) == 0 && slices.Contains(f.Finds, nic.VF) {
 			t.Errorf("%s: VFs without a driver", f.Driver)
 		}
 	}
@@ -45,7 +45,7 @@ func TestTableNamesEachCardOnce(t *testing.T) {
 // The table and package hostdev must agree which drivers prove that a function has one port.
 func TestOnePortIsThatOfCode(t *testing.T) {
 	const dir = "devices/pci0000:00/0000:3b:00.0/"
-	for _, f := range nic.Families() {
+	for _, f := range nic.Families {
 		for _, driver := range []string{f.Driver, f.VFDriver} {
 			if driver == "" || f.Driver == "hv_netvsc" { // not on the PCI bus
 				continue
@@ -99,12 +99,12 @@ func TestTableKnowsCapturedHosts(t *testing.T) {
 			}
 			seen++
 			for _, found := range []struct {
-				what  nic.Finds
+				what  string
 				there bool
 			}{
 				{nic.VF, d.Parent != nil}, {nic.Switchdev, d.Representor != ""}, {nic.RDMA, len(d.RDMA.Devices) > 0 && !d.RDMA.Netdev}, {nic.VFIO, d.Driver == "vfio-pci"},
 			} {
-				if found.there && f.Finds&found.what == 0 {
+				if found.there && !slices.Contains(f.Finds, found.what) {
 					t.Errorf("%s: %s has %s, but the row of %s does not", name, d.PCI, found.what, f.Driver)
 				}
 			}
@@ -149,7 +149,7 @@ func TestSeenNamesTheCardsOfCapturedHosts(t *testing.T) {
 // test/vm, and a date with versions for each report.
 func TestTrialsAreThere(t *testing.T) {
 	machine := difftest.Read(t, "../../../test/vm/README.md")
-	for _, f := range nic.Families() {
+	for _, f := range nic.Families {
 		for _, trial := range f.Tried {
 			switch trial.How {
 			case nic.Emulated:

@@ -1,6 +1,7 @@
 package nic_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func TestPageHasTable(t *testing.T) {
 func table() string {
 	var out strings.Builder
 	out.WriteString("| NIC | driver; of VFs | found | limits | tried |\n|---|---|---|---|---|\n")
-	for _, f := range nic.Families() {
+	for _, f := range nic.Families {
 		var names []string
 		for _, p := range f.Products {
 			if len(p.IDs) > 0 || len(p.VFs) == 0 || len(f.Products) == 1 {
@@ -40,11 +41,8 @@ func table() string {
 		if f.VFDriver != "" && f.VFDriver != f.Driver {
 			driver += "; " + f.VFDriver
 		}
-		limits := strings.Join(f.Limits, "; ")
-		if limits == "" {
-			limits = "-"
-		}
-		fmt.Fprintf(&out, "| %s %s | %s | %s | %s | %s |\n", f.Vendor, strings.Join(names, ", "), driver, f.Finds, limits, f.HowTried())
+		limits, finds := cmp.Or(strings.Join(f.Limits, "; "), "-"), cmp.Or(strings.Join(f.Finds, ", "), "-")
+		fmt.Fprintf(&out, "| %s %s | %s | %s | %s | %s |\n", f.Vendor, strings.Join(names, ", "), driver, finds, limits, f.HowTried())
 	}
 	return out.String()
 }

@@ -11,9 +11,9 @@ const (
 	since618     = "RDMA since Linux 6.18"
 )
 
-// families has the PCI IDs of the PCI ID database (pci-ids.ucw.cz), or of the driver where the database lacks one, and what
-// the drivers of Linux 6.12 to 6.18 do.
-var families = []*Family{
+// Families is the table, sorted as on the page. It has the PCI IDs of the PCI ID database (pci-ids.ucw.cz), or of the driver
+// where the database lacks one, and what the drivers of Linux 6.12 to 6.18 do.
+var Families = []*Family{
 	{
 		Driver: "mlx4_core", VFDriver: "mlx4_core", Vendor: "NVIDIA (Mellanox)",
 		Products: []Product{
@@ -21,7 +21,7 @@ var families = []*Family{
 			{Name: "ConnectX-3 Pro", IDs: []string{"15b3:1007"}},
 			{Name: "ConnectX-3 or ConnectX-3 Pro", VFs: []string{"15b3:1004"}},
 		},
-		Finds: VF | RDMA | VFIO, Limits: []string{severalPorts, exclusive},
+		Finds: []string{VF, RDMA, VFIO}, Limits: []string{severalPorts, exclusive},
 	},
 	{
 		Driver: "mlx5_core", VFDriver: "mlx5_core", Vendor: "NVIDIA (Mellanox)",
@@ -40,7 +40,7 @@ var families = []*Family{
 			{Name: "BlueField-2", IDs: []string{"15b3:a2d6"}},
 			{Name: "BlueField-3", IDs: []string{"15b3:a2dc"}},
 		},
-		Finds: VF | Switchdev | RDMA | VDPA | VFIO, OnePort: true, Limits: []string{exclusive, bifurcated},
+		Finds: []string{VF, Switchdev, RDMA, VDPA, VFIO}, OnePort: true, Limits: []string{exclusive, bifurcated},
 		Tried: []Trial{{How: Written, Host: "mlx5-legacy"}, {How: Written, Host: "mlx5-switchdev"}, {How: Written, Host: "mlx5-vdpa"}, {How: Written, Host: "mlx5-infiniband"}},
 	},
 	{
@@ -53,13 +53,13 @@ var families = []*Family{
 			{Name: "E830", IDs: []string{"8086:12d1", "8086:12d2", "8086:12d3", "8086:12d4"}},
 			{Name: "E800 series", VFs: []string{"8086:1889"}},
 		},
-		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true,
+		Finds: []string{VF, Switchdev, RDMA, VFIO}, OnePort: true,
 		Limits: []string{"several ports, on a PF with SFs", exclusive},
 	},
 	{
 		Driver: "iavf", VFDriver: "iavf", Vendor: "Intel",
 		Products: []Product{{Name: "adaptive VF, in a VM"}},
-		Finds:    VFIO, OnePort: true, Limits: []string{noPF},
+		Finds:    []string{VFIO}, OnePort: true, Limits: []string{noPF},
 		Tried: []Trial{{How: Written, Host: "virtio-vm"}},
 	},
 	{
@@ -71,7 +71,7 @@ var families = []*Family{
 			{Name: "700 series", VFs: []string{"8086:154c", "8086:1571"}},
 			{Name: "X722", IDs: []string{"8086:37ce", "8086:37cf", "8086:37d0", "8086:37d1", "8086:37d2", "8086:37d3"}, VFs: []string{"8086:37cd"}},
 		},
-		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{"RDMA on X722 only"},
+		Finds: []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{"RDMA on X722 only"},
 		Tried: []Trial{{How: Written, Host: "i40e"}},
 	},
 	{
@@ -82,7 +82,7 @@ var families = []*Family{
 			{Name: "X550", IDs: []string{"8086:1563", "8086:15d1"}, VFs: []string{"8086:1565"}},
 			{Name: "X552, X553", VFs: []string{"8086:15a8", "8086:15c5"}},
 		},
-		Finds: VF | VFIO, OnePort: true,
+		Finds: []string{VF, VFIO}, OnePort: true,
 	},
 	{
 		Driver: "igb", VFDriver: "igbvf", Vendor: "Intel",
@@ -91,13 +91,13 @@ var families = []*Family{
 			{Name: "I350", IDs: []string{"8086:1521", "8086:1522", "8086:1523", "8086:1524"}, VFs: []string{"8086:1520"}},
 			{Name: "I210", IDs: []string{"8086:1533", "8086:1536", "8086:1537", "8086:1538", "8086:157b", "8086:157c"}},
 		},
-		Finds: VF | VFIO, OnePort: true, Limits: []string{"no VFs of I210"},
+		Finds: []string{VF, VFIO}, OnePort: true, Limits: []string{"no VFs of I210"},
 		Tried: []Trial{{How: Emulated}, {How: Captured, Host: "igb-sriov"}, {How: Captured, Host: "rxe-rdma"}},
 	},
 	{
 		Driver: "idpf", VFDriver: "idpf", Vendor: "Intel",
 		Products: []Product{{Name: "IPU E2000", IDs: []string{"8086:1452"}, VFs: []string{"8086:145c"}}},
-		Finds:    VF | RDMA | VFIO, Limits: []string{severalPorts, exclusive, since618},
+		Finds:    []string{VF, RDMA, VFIO}, Limits: []string{severalPorts, exclusive, since618},
 	},
 	{
 		Driver: "bnxt_en", VFDriver: "bnxt_en", Vendor: "Broadcom",
@@ -113,7 +113,7 @@ var families = []*Family{
 			{Name: "BCM574xx", VFs: []string{"14e4:16dc", "14e4:16d3", "14e4:1609"}},
 			{Name: "BCM575xx", VFs: []string{"14e4:1806", "14e4:1808"}},
 		},
-		Finds: VF | Switchdev | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
+		Finds: []string{VF, Switchdev, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive},
 		Tried: []Trial{{How: Written, Host: "vmd"}},
 	},
 	{
@@ -122,7 +122,7 @@ var families = []*Family{
 			{Name: "FastLinQ QL41000", IDs: []string{"1077:8070"}, VFs: []string{"1077:8090"}},
 			{Name: "FastLinQ QL45000", IDs: []string{"1077:1634", "1077:1644", "1077:1654", "1077:1656"}, VFs: []string{"1077:1664"}},
 		},
-		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
+		Finds: []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive},
 	},
 	{
 		Driver: "cxgb4", VFDriver: "cxgb4vf", Vendor: "Chelsio",
@@ -132,7 +132,7 @@ var families = []*Family{
 			{Name: "T6225", IDs: []string{"1425:6401"}, VFs: []string{"1425:6801"}},
 			{Name: "T62100", IDs: []string{"1425:6407", "1425:640d"}, VFs: []string{"1425:6807", "1425:680d"}},
 		},
-		Finds: VF | RDMA | VFIO, Limits: []string{severalPorts, exclusive},
+		Finds: []string{VF, RDMA, VFIO}, Limits: []string{severalPorts, exclusive},
 	},
 	{
 		Driver: "sfc", VFDriver: "sfc", Vendor: "AMD (Solarflare)",
@@ -140,12 +140,12 @@ var families = []*Family{
 			{Name: "SFC9220", IDs: []string{"1924:0a03"}, VFs: []string{"1924:1a03"}},
 			{Name: "XtremeScale SFC9250", IDs: []string{"1924:0b03"}, VFs: []string{"1924:1b03"}},
 		},
-		Finds: VF | VFIO, OnePort: true,
+		Finds: []string{VF, VFIO}, OnePort: true,
 	},
 	{
 		Driver: "sfc_ef100", VFDriver: "sfc_ef100", Vendor: "AMD (Solarflare)",
 		Products: []Product{{Name: "EF100 (Alveo SN1000, U25N)", IDs: []string{"10ee:0100"}, VFs: []string{"10ee:1100"}}},
-		Finds:    VF | Switchdev | VFIO, OnePort: true,
+		Finds:    []string{VF, Switchdev, VFIO}, OnePort: true,
 	},
 	{
 		Driver: "nfp", VFDriver: "nfp_netvf", Vendor: "Corigine (Netronome)",
@@ -155,40 +155,40 @@ var families = []*Family{
 			{Name: "NFP-6000", IDs: []string{"19ee:6000"}},
 			{Name: "NFP-3800", IDs: []string{"19ee:3800", "1da8:3800"}, VFs: []string{"19ee:3803", "1da8:3803"}},
 		},
-		Finds: VF | Switchdev | VFIO, Limits: []string{severalPorts},
+		Finds: []string{VF, Switchdev, VFIO}, Limits: []string{severalPorts},
 	},
 	{
 		Driver: "ionic", VFDriver: "ionic", Vendor: "AMD Pensando",
 		Products: []Product{{Name: "DSC", IDs: []string{"1dd8:1002"}, VFs: []string{"1dd8:1003"}}},
-		Finds:    VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive, since618},
+		Finds:    []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive, since618},
 	},
 	{
 		Driver: "pds_core", VFDriver: "pds_core", Vendor: "AMD Pensando",
 		Products: []Product{{Name: "DSC, vDPA", IDs: []string{"1dd8:100c"}, VFs: []string{"1dd8:100b"}}},
-		Finds:    VF | VDPA, Limits: []string{"deviceID may be pds_core.vDPA.N"},
+		Finds:    []string{VF, VDPA}, Limits: []string{"deviceID may be pds_core.vDPA.N"},
 		Tried: []Trial{{How: Written, Host: "pds-vdpa"}},
 	},
 	{
 		Driver: "rvu_nicpf", VFDriver: "rvu_nicvf", Vendor: "Marvell",
 		Products: []Product{{Name: "OCTEON TX2, OCTEON 10", IDs: []string{"177d:a063"}, VFs: []string{"177d:a064", "177d:a0f8"}}},
-		Finds:    VF | VFIO, OnePort: true, Limits: []string{"no representor-device: the eswitch is another function"},
+		Finds:    []string{VF, VFIO}, OnePort: true, Limits: []string{"no representor-device: the eswitch is another function"},
 	},
 	{
 		Driver: "hns3", VFDriver: "hns3", Vendor: "Huawei (HiSilicon)",
 		Products: []Product{
 			{Name: "Kunpeng 920", IDs: []string{"19e5:a220", "19e5:a221", "19e5:a222", "19e5:a224", "19e5:a226"}, VFs: []string{"19e5:a22e", "19e5:a22f"}},
 		},
-		Finds: VF | RDMA | VFIO, OnePort: true, Limits: []string{exclusive},
+		Finds: []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive},
 	},
 	{
 		Driver: "hinic", VFDriver: "hinic", Vendor: "Huawei",
 		Products: []Product{{Name: "Hi1822", IDs: []string{"19e5:0200", "19e5:0205", "19e5:0206", "19e5:0210", "19e5:1822"}, VFs: []string{"19e5:375e", "19e5:379e"}}},
-		Finds:    VF | VFIO, OnePort: true,
+		Finds:    []string{VF, VFIO}, OnePort: true,
 	},
 	{
 		Driver: "enic", VFDriver: "enic", Vendor: "Cisco",
 		Products: []Product{{Name: "VIC", IDs: []string{"1137:0043", "1137:0044"}, VFs: []string{"1137:0071"}}},
-		Finds:    VF | VFIO, OnePort: true,
+		Finds:    []string{VF, VFIO}, OnePort: true,
 	},
 	{
 		Driver: "cxi_core", VFDriver: "cxi_core", Vendor: "HPE (Cray)",
@@ -203,7 +203,7 @@ var families = []*Family{
 	{
 		Driver: "efa", Vendor: "Amazon",
 		Products: []Product{{Name: "EFA", IDs: []string{"1d0f:efa0", "1d0f:efa1", "1d0f:efa2"}}},
-		Finds:    RDMA, Limits: []string{noInterface},
+		Finds:    []string{RDMA}, Limits: []string{noInterface},
 	},
 	{
 		Driver: "gve", Vendor: "Google",
@@ -213,7 +213,7 @@ var families = []*Family{
 	{
 		Driver: "mana", Vendor: "Microsoft",
 		Products: []Product{{Name: "Azure MANA", IDs: []string{"1414:00ba"}}},
-		Finds:    RDMA, Limits: []string{severalPorts},
+		Finds:    []string{RDMA}, Limits: []string{severalPorts},
 	},
 	{
 		Driver: "hv_netvsc", Vendor: "Microsoft",
@@ -223,7 +223,7 @@ var families = []*Family{
 	{
 		Driver: "virtio-pci", VFDriver: "virtio-pci", Vendor: "Red Hat",
 		Products: []Product{{Name: "virtio-net", IDs: []string{"1af4:1000", "1af4:1041"}}},
-		Finds:    VF | VDPA | VFIO, OnePort: true,
+		Finds:    []string{VF, VDPA, VFIO}, OnePort: true,
 		Tried: []Trial{
 			{How: Emulated}, {How: Captured, Host: "vdpa-vf"}, {How: Captured, Host: "vdpa-vf-virtio"}, {How: Captured, Host: "igb-sriov"}, {How: Written, Host: "virtio-vm"},
 		},
@@ -231,7 +231,7 @@ var families = []*Family{
 	{
 		Driver: "erdma", Vendor: "Alibaba",
 		Products: []Product{{Name: "Elastic RDMA", IDs: []string{"1ded:107f", "1ded:5007"}}},
-		Finds:    RDMA, Limits: []string{apart},
+		Finds:    []string{RDMA}, Limits: []string{apart},
 		Tried: []Trial{{How: Written, Host: "erdma"}},
 	},
 }
