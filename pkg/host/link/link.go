@@ -24,7 +24,7 @@ import (
 
 var (
 	// ErrNoInterface is the error for an interface that does not exist in the network namespace.
-	ErrNoInterface = errors.New("no such network interface")
+	ErrNoInterface = rtnetlink.ErrNoInterface
 	// ErrNoNetns is the error for a path that does not exist or is not a network namespace.
 	ErrNoNetns = errors.New("no such network namespace")
 )
@@ -113,11 +113,11 @@ func (k *Kernel) Interface(netns, name string) (_ Interface, err error) {
 		return Interface{}, err
 	}
 	defer c.Close()
-	l, err := c.Get(rtnetlink.Local, 0, nl.NewRtAttr(attribute, nl.ZeroTerminated(name)))
-	if errors.Is(err, syscall.ENODEV) || attribute == unix.IFLA_ALT_IFNAME && errors.Is(err, syscall.EINVAL) { // EINVAL before Linux 5.5
+	l, err := c.Get(rtnetlink.Local, 0, rtnetlink.SkipStats, nl.NewRtAttr(attribute, nl.ZeroTerminated(name)))
+	switch {
+	case errors.Is(err, ErrNoInterface), attribute == unix.IFLA_ALT_IFNAME && errors.Is(err, syscall.EINVAL): // before Linux 5.5
 		return Interface{}, ErrNoInterface
-	}
-	if err != nil {
+	case err != nil:
 		return Interface{}, fmt.Errorf("read from rtnetlink: %w", err)
 	}
 	return describe(c, l, maxDepth)
@@ -131,11 +131,9 @@ func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
 		return nil, err
 	}
 	defer c.Close()
-	answers, err := c.Links(rtnetlink.SkipStats)
-	for _, answer := range answers {
-		if l, err := rtnetlink.ParseLink(answer, rtnetlink.Local); err != nil {
-			return nil, fmt.Errorf("list interfaces: %w", err)
-		} else if bytes.Equal(l.MAC, mac) {
+	list, err := c.Links(rtnetlink.SkipStats)
+	for _, l := range list {
+		if bytes.Equal(l.MAC, mac) {
 			names = append(names, l.Name)
 		}
 	}

@@ -29,10 +29,7 @@ func dial(path string) (c rtnetlink.Conn, err error) {
 func describe(c rtnetlink.Conn, l rtnetlink.Link, depth int) (Interface, error) {
 	i := Interface{
 		Name: l.Name, Index: l.Index, Kind: l.Kind, MAC: l.MAC, PermMAC: l.PermMAC, MTU: l.MTU, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName,
-		Child: IPoIBChild(l.Kind, l.Lower != 0),
-	}
-	if (i.Parent == "" || i.Bus == "virtio") && l.NSID == rtnetlink.Local {
-		i.BusInfo = c.BusInfo(i.Name)
+		Child: IPoIBChild(l.Kind, l.Lower != 0), BusInfo: c.BusInfo(l),
 	}
 	if !i.Stacked() || l.Lower == 0 || depth == 0 {
 		return i, nil
@@ -48,7 +45,7 @@ func describe(c rtnetlink.Conn, l rtnetlink.Link, depth int) (Interface, error) 
 // lower returns the lower interface. If it is in the current network namespace and the kernel refused the request or
 // returned no parent, lower requests it again on a socket of that namespace, which ethtool and further netnsids need.
 func lower(c rtnetlink.Conn, upper rtnetlink.Link, depth int) (*Interface, error) {
-	l, err := c.Get(upper.LowerNSID, upper.Lower)
+	l, err := c.Get(upper.LowerNSID, upper.Lower, rtnetlink.SkipStats)
 	if err != nil || l.Parent == "" {
 		ours, unknown := isOurs(c, upper.LowerNSID)
 		if unknown != nil {
@@ -59,7 +56,7 @@ func lower(c rtnetlink.Conn, upper rtnetlink.Link, depth int) (*Interface, error
 				return nil, err
 			}
 			defer c.Close()
-			l, err = c.Get(rtnetlink.Local, upper.Lower)
+			l, err = c.Get(rtnetlink.Local, upper.Lower, rtnetlink.SkipStats)
 		}
 	}
 	if err != nil {

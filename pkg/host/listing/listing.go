@@ -54,35 +54,25 @@ func Interfaces(netns string) ([]Interface, error) {
 			return err
 		}
 		defer c.Close()
-		answers, err := c.Links(rtnetlink.SkipStats)
+		all, err := c.Links(rtnetlink.SkipStats)
 		if err == nil {
-			list, err = interfaces(c, answers)
+			list = interfaces(c, all)
 		}
-		if err != nil {
-			return fmt.Errorf("list interfaces: %w", err)
-		}
-		return nil
+		return err
 	})
 	return list, err
 }
 
-func interfaces(c rtnetlink.Conn, answers [][]byte) ([]Interface, error) {
-	all, names := make([]rtnetlink.Link, len(answers)), map[int]string{}
-	for n, a := range answers {
-		l, err := rtnetlink.ParseLink(a, rtnetlink.Local)
-		if err != nil {
-			return nil, err
-		}
-		all[n], names[l.Index] = l, l.Name
+func interfaces(c rtnetlink.Conn, all []rtnetlink.Link) []Interface {
+	names := map[int]string{}
+	for _, l := range all {
+		names[l.Index] = l.Name
 	}
 	list := make([]Interface, len(all))
 	for n, l := range all {
 		i := Interface{
 			Index: l.Index, Name: l.Name, Info: Info{l.Kind}, Bus: l.Bus, Parent: l.Parent, PortName: l.PortName, Address: address(l.MAC), MTU: l.MTU,
-			Flags: flags(l.Flags), Master: names[l.Master], AltNames: l.AltNames,
-		}
-		if l.Parent == "" || l.Bus == "virtio" {
-			i.BusInfo = c.BusInfo(l.Name)
+			Flags: flags(l.Flags), Master: names[l.Master], AltNames: l.AltNames, BusInfo: c.BusInfo(l),
 		}
 		if l.LowerNSID == rtnetlink.Local {
 			i.Link = names[l.Lower]
@@ -94,7 +84,7 @@ func interfaces(c rtnetlink.Conn, answers [][]byte) ([]Interface, error) {
 		}
 		list[n] = i
 	}
-	return list, nil
+	return list
 }
 
 // flags returns iproute2's names of the flags that show whether the interface works.

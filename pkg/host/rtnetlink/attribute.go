@@ -75,7 +75,7 @@ func Number[T uint8 | uint16 | uint32](a Attribute) (n T, err error) {
 // Absent reports whether an error means that an object does not exist: no such file, device or generic netlink
 // family, or a request that the kernel or driver does not support.
 func Absent(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EINVAL) ||
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNoInterface) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EINVAL) ||
 		errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EPROTONOSUPPORT)
 }
 

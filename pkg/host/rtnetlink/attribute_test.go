@@ -47,7 +47,7 @@ func wantInvalid(t *testing.T, err error) {
 }
 
 func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
-	_, err := ParseLink(linkAnswer()[:unix.SizeofIfInfomsg-1], Local)
+	_, err := parseLinks([][]byte{linkAnswer(), linkAnswer()[:unix.SizeofIfInfomsg-1]})
 	wantInvalid(t, err)
 	for _, kind := range []int{unix.IFLA_LINK, unix.IFLA_LINKINFO, unix.IFLA_PROP_LIST, unix.IFLA_MTU, unix.IFLA_MASTER, unix.IFLA_PROMISCUITY, unix.IFLA_LINK_NETNSID, unix.IFLA_TARGET_NETNSID} {
 		a := nl.NewRtAttr(kind, []byte{1, 2, 3})
@@ -204,7 +204,7 @@ func TestAnswersOfOtherProgramsAreIgnored(t *testing.T) {
 		difftest.Is(t, err, unix.EAGAIN)
 		c.Close()
 		for what, f := range map[string]func() error{
-			"Get":     func() error { _, err := c.Get(Local, 1); return err },
+			"Get":     func() error { _, err := c.Get(Local, 1, SkipStats); return err },
 			"Links":   func() error { _, err := c.Links(SkipStats); return err },
 			"SetLink": func() error { return c.SetLink(1, msg) },
 			"NewLink": func() error { return c.NewLink() },
@@ -214,6 +214,6 @@ func TestAnswersOfOtherProgramsAreIgnored(t *testing.T) {
 				t.Errorf("%s works on a closed socket", what)
 			}
 		}
-		difftest.Equal(t, c.BusInfo("lo"), "")
+		difftest.Equal(t, c.BusInfo(Link{NSID: Local, Name: "lo"}), "")
 	})
 }

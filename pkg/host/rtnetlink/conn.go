@@ -3,7 +3,10 @@
 package rtnetlink
 
 import (
+	"cmp"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
@@ -21,6 +24,9 @@ const (
 	SkipStats = 1 << 3
 )
 
+// ErrNoInterface is the error for an interface that does not exist in the network namespace.
+var ErrNoInterface = errors.New("no such network interface")
+
 // Conn is a routing socket in a network namespace.
 type Conn struct{ socket *nl.SocketHandle }
 
@@ -37,29 +43,44 @@ func Dial() (Conn, error) {
 func (c Conn) Close() { c.socket.Close() }
 
 // Get returns one interface, by index or by an attribute, in the network namespace nsid. It never lists all interfaces.
-func (c Conn) Get(nsid, index int, attrs ...*nl.RtAttr) (Link, error) {
+// filter is a mask of RTEXT_FILTER_*. If the interface does not exist, the error is ErrNoInterface.
+func (c Conn) Get(nsid, index int, filter uint32, attrs ...*nl.RtAttr) (Link, error) {
 	if nsid != Local {
 		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(nsid))))
 	}
-	answer, err := c.Link(index, SkipStats, attrs...)
+	answer, err := Retry(func() ([]byte, error) { return c.one(c.getlink(index, filter, attrs...)) })
+	if errors.Is(err, syscall.ENODEV) {
+		err = ErrNoInterface
+	}
 	if err != nil {
 		return Link{}, err
 	}
 	return ParseLink(answer, nsid)
 }
 
-// Link requests one interface and returns the RTM_NEWLINK. filter is a mask of RTEXT_FILTER_*.
-func (c Conn) Link(index int, filter uint32, attrs ...*nl.RtAttr) ([]byte, error) {
-	return Retry(func() ([]byte, error) { return c.one(c.getlink(index, filter, attrs...)) })
-}
-
 // Links lists all interfaces of the socket's network namespace.
-func (c Conn) Links(filter uint32) ([][]byte, error) {
-	return Retry(func() ([][]byte, error) {
+func (c Conn) Links(filter uint32) ([]Link, error) {
+	answers, err := Retry(func() ([][]byte, error) {
 		req := c.getlink(0, filter)
 		req.Flags |= unix.NLM_F_DUMP
 		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 	})
+	list, broken := parseLinks(answers)
+	if err = cmp.Or(broken, err); err != nil {
+		err = fmt.Errorf("list interfaces: %w", err)
+	}
+	return list, err
+}
+
+func parseLinks(answers [][]byte) (list []Link, err error) {
+	for _, answer := range answers {
+		l, err := ParseLink(answer, Local)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, l)
+	}
+	return list, nil
 }
 
 func (c Conn) getlink(index int, filter uint32, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
@@ -153,10 +174,13 @@ func (c Conn) NSID(netns int) (id int, ok bool, err error) {
 	return 0, false, err
 }
 
-// BusInfo returns ethtool's bus_info, which is needed before Linux 5.14, or "" on an error. The ioctl works on any
-// socket, and reads in the socket's network namespace.
-func (c Conn) BusInfo(name string) string {
-	info, err := unix.IoctlGetEthtoolDrvinfo(c.socket.Socket.GetFd(), name)
+// BusInfo returns ethtool's bus_info of an interface in the socket's network namespace that has no Parent, as before Linux
+// 5.14, or is on the bus virtio, and "" for others or on an error. The ioctl works on any socket.
+func (c Conn) BusInfo(l Link) string {
+	if l.NSID != Local || l.Parent != "" && l.Bus != "virtio" {
+		return ""
+	}
+	info, err := unix.IoctlGetEthtoolDrvinfo(c.socket.Socket.GetFd(), l.Name)
 	if err != nil {
 		return ""
 	}

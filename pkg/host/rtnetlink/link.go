@@ -30,6 +30,8 @@ type Link struct {
 	Master    int // IFLA_MASTER: index of the master
 	Lower     int // IFLA_LINK: index of the lower interface, or of the peer of a veth
 	LowerNSID int // IFLA_LINK_NETNSID; NSID if the attribute is missing
+
+	Attributes []Attribute // all
 }
 
 // ParseLink parses an RTM_NEWLINK, the answer to a request in the network namespace nsid.
@@ -39,7 +41,7 @@ func ParseLink(answer []byte, nsid int) (Link, error) {
 		return Link{}, err
 	}
 	header := nl.DeserializeIfInfomsg(answer)
-	l := Link{NSID: nsid, LowerNSID: nsid, Index: int(header.Index), Flags: header.Flags, Type: header.Type}
+	l := Link{NSID: nsid, LowerNSID: nsid, Index: int(header.Index), Flags: header.Flags, Type: header.Type, Attributes: attrs}
 	requested := Local
 	for _, a := range attrs {
 		if a.Kind == unix.IFLA_TARGET_NETNSID {
@@ -76,7 +78,7 @@ func (l *Link) take(a Attribute) (err error) {
 	case unix.IFLA_PHYS_PORT_NAME:
 		l.PortName = a.Text()
 	case unix.IFLA_PROP_LIST:
-		l.AltNames, err = AltNames(a)
+		l.AltNames, err = altNames(a)
 	case unix.IFLA_LINKINFO:
 		l.Kind, err = kind(a)
 	case unix.IFLA_PROMISCUITY:
@@ -94,8 +96,7 @@ func (l *Link) take(a Attribute) (err error) {
 	return err
 }
 
-// AltNames parses an IFLA_PROP_LIST.
-func AltNames(list Attribute) (names []string, err error) {
+func altNames(list Attribute) (names []string, err error) {
 	attrs, err := Attributes(list.Value, 0)
 	for _, a := range attrs {
 		if a.Kind == unix.IFLA_ALT_IFNAME {

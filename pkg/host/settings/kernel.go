@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -27,12 +26,9 @@ func (Kernel) Settings(i link.Interface) (s Dump, err error) {
 		return s, err
 	}
 	defer c.Close()
-	answer, err := c.Link(i.Index, rtnetlink.SkipStats)
-	if errors.Is(err, syscall.ENODEV) {
-		err = link.ErrNoInterface
-	}
+	l, err := c.Get(rtnetlink.Local, i.Index, rtnetlink.SkipStats)
 	if err == nil {
-		s, err = dump(answer)
+		s, err = dump(l)
 	}
 	if err == nil {
 		readPrograms(i.Index, s)
@@ -61,11 +57,11 @@ func (Kernel) Set(i link.Interface, setting string, to Dump) error {
 func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
 	switch mode, is := xdpModes()[setting]; {
 	case is:
-		answer, err := c.Link(index, rtnetlink.SkipStats)
+		l, err := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats)
 		if err != nil {
 			return err
 		}
-		now, err := dump(answer)
+		now, err := dump(l)
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/rtnetlink"
@@ -47,7 +46,7 @@ var settable = map[uint16]string{
 
 // leftOut are the attributes of RTM_NEWLINK that are no settings, with the reason.
 var leftOut = map[uint16]string{
-	unix.IFLA_ADDRESS: own, unix.IFLA_IFNAME: own, unix.IFLA_MTU: own, unix.IFLA_ALT_IFNAME: own, unix.IFLA_VFINFO_LIST: own,
+	unix.IFLA_ADDRESS: own, unix.IFLA_IFNAME: own, unix.IFLA_MTU: own, unix.IFLA_ALT_IFNAME: own, unix.IFLA_PROP_LIST: own, unix.IFLA_VFINFO_LIST: own,
 	unix.IFLA_STATS: counts, unix.IFLA_STATS64: counts, unix.IFLA_CARRIER_CHANGES: counts, unix.IFLA_CARRIER_UP_COUNT: counts, unix.IFLA_CARRIER_DOWN_COUNT: counts,
 	unix.IFLA_PROMISCUITY: counts, iflaAllMulti: counts,
 	unix.IFLA_LINK: place, unix.IFLA_LINK_NETNSID: place, unix.IFLA_NEW_NETNSID: place, unix.IFLA_NEW_IFINDEX: place, unix.IFLA_TARGET_NETNSID: place,
@@ -120,37 +119,29 @@ func (s Dump) Text(setting string) string {
 	return value
 }
 
-// dump parses an RTM_NEWLINK. Its flags are the flags that a user has set. /sys/class/net/*/flags also contains
+// dump returns the settings in an RTM_NEWLINK. Its flags are the flags that a user has set. /sys/class/net/*/flags also contains
 // flags that only the kernel's count has set (net/core/dev.c, netif_get_flags).
-func dump(answer []byte) (s Dump, err error) {
-	attrs, err := rtnetlink.Attributes(answer, unix.SizeofIfInfomsg)
-	if err != nil {
-		return s, err
-	}
-	s = Dump{}
+func dump(l rtnetlink.Link) (Dump, error) {
+	s := Dump{}
 	for flag, name := range userFlags {
-		if nl.DeserializeIfInfomsg(answer).Flags&flag != 0 {
+		if l.Flags&flag != 0 {
 			s[name] = "on"
 		}
 	}
-	for _, a := range attrs {
+	if l.AltNames != nil {
+		s[AltNames] = strings.Join(slices.Sorted(slices.Values(l.AltNames)), " ")
+	}
+	for _, a := range l.Attributes {
 		name, known := settable[a.Kind]
 		switch {
 		case known:
 			s[name] = hex.EncodeToString(a.Value)
-		case a.Kind == unix.IFLA_PROP_LIST:
-			var names []string
-			if names, err = rtnetlink.AltNames(a); names != nil {
-				slices.Sort(names)
-				s[AltNames] = strings.Join(names, " ")
-			}
 		case a.Kind == unix.IFLA_XDP:
-			err = readXDP(a, s)
+			if err := readXDP(a, s); err != nil {
+				return nil, err
+			}
 		case leftOut[a.Kind] == "":
 			s[fmt.Sprintf("rtnetlink-%d", a.Kind)] = short(a.Value)
-		}
-		if err != nil {
-			return s, err
 		}
 	}
 	return s, nil

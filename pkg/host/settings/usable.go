@@ -127,24 +127,20 @@ func Conditions(proc string) (list []Condition, err error) {
 		return nil, err
 	}
 	defer c.Close()
-	answers, err := c.Links(rtnetlink.SkipStats)
+	links, err := c.Links(rtnetlink.SkipStats)
 	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
+		return nil, err
 	}
 	uppers, away, err := stack.Find(proc)
 	if err != nil {
 		return nil, err
 	}
-	for _, answer := range answers {
-		l, err := rtnetlink.ParseLink(answer, rtnetlink.Local)
-		if err != nil {
-			return nil, err
-		}
+	for _, l := range links {
 		one := Condition{Device: stack.Device(l, c.BusInfo), Name: l.Name, Zero: len(l.MAC) > 0 && hardware(l.MAC) == ""}
 		if one.Device == "" {
 			continue
 		}
-		if one.Dump, err = dump(answer); err != nil {
+		if one.Dump, err = dump(l); err != nil {
 			return nil, err
 		}
 		readPrograms(l.Index, one.Dump)

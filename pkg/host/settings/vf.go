@@ -14,7 +14,6 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
@@ -75,38 +74,30 @@ func (s VF) Unlike(other VF) (names []string) {
 // VFs lists the VFs of all PFs with an interface in the current network namespace. Drivers that configure VFs in
 // another way report none.
 func VFs() (list []VFRecord, err error) {
-	list, err = vfsOf(func(c rtnetlink.Conn, filter uint32) ([][]byte, error) { return c.Links(filter) })
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	return list, nil
-}
-
-func vfsOf(request func(c rtnetlink.Conn, filter uint32) ([][]byte, error)) (list []VFRecord, err error) {
 	c, err := rtnetlink.Dial()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	answers, err := request(c, nl.RTEXT_FILTER_VF|rtnetlink.SkipStats)
-	for _, answer := range answers {
-		more, err := vfRecords(answer)
+	links, err := c.Links(withVFs)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, err
+	}
+	for _, pf := range links {
+		vfs, err := vfsOf(pf)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, more...)
+		list = append(list, vfs...)
 	}
-	return list, err
+	return list, nil
 }
 
-func vfRecords(answer []byte) (list []VFRecord, err error) {
-	pf, err := rtnetlink.ParseLink(answer, rtnetlink.Local)
-	if err != nil {
-		return nil, err
-	}
-	attrs, _ := rtnetlink.Attributes(answer, unix.SizeofIfInfomsg) // ParseLink has parsed them too
+const withVFs = nl.RTEXT_FILTER_VF | rtnetlink.SkipStats
+
+func vfsOf(pf rtnetlink.Link) (list []VFRecord, err error) {
 	var vfs []rtnetlink.Attribute
-	for _, a := range attrs {
+	for _, a := range pf.Attributes {
 		if a.Kind == unix.IFLA_VFINFO_LIST {
 			vfs, err = rtnetlink.Attributes(a.Value, 0)
 		}
@@ -209,17 +200,17 @@ func octets(text string, length int) net.HardwareAddr {
 }
 
 // VF returns the settings of a VF on its PF. pf is the interface of the PF. ok is false if the driver does not
-// report them. If the interface does not exist, the error is [link.ErrNoInterface].
+// report them. If the interface does not exist, the error is [rtnetlink.ErrNoInterface].
 func (Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
-	list, err := vfsOf(func(c rtnetlink.Conn, filter uint32) ([][]byte, error) {
-		answer, err := c.Link(0, filter, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
-		if err != nil {
-			return nil, err
-		}
-		return [][]byte{answer}, nil
-	})
-	if errors.Is(err, syscall.ENODEV) {
-		err = link.ErrNoInterface
+	c, err := rtnetlink.Dial()
+	if err != nil {
+		return VFRecord{}, false, err
+	}
+	defer c.Close()
+	var list []VFRecord
+	l, err := c.Get(rtnetlink.Local, 0, withVFs, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))
+	if err == nil {
+		list, err = vfsOf(l)
 	}
 	if err != nil {
 		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)

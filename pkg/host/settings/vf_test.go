@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -23,7 +24,7 @@ func words(kind int, list ...uint32) *nl.RtAttr {
 }
 
 // newlink is an RTM_NEWLINK of a PF.
-func newlink(vfs ...[]*nl.RtAttr) []byte {
+func newlink(vfs ...[]*nl.RtAttr) rtnetlink.Link {
 	list := nl.NewRtAttr(unix.IFLA_VFINFO_LIST, nil)
 	for _, settings := range vfs {
 		vf := list.AddRtAttr(nl.IFLA_VF_INFO, nil)
@@ -31,13 +32,17 @@ func newlink(vfs ...[]*nl.RtAttr) []byte {
 			vf.AddChild(s)
 		}
 	}
+	return parsed(list, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("ens1f0")), nl.NewRtAttr(unix.IFLA_PARENT_DEV_NAME, nl.ZeroTerminated("0000:03:00.0")))
+}
+
+// parsed is an RTM_NEWLINK with these attributes.
+func parsed(attrs ...*nl.RtAttr) rtnetlink.Link {
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize()
-	for _, a := range []*nl.RtAttr{
-		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("ens1f0")), list, nl.NewRtAttr(unix.IFLA_PARENT_DEV_NAME, nl.ZeroTerminated("0000:03:00.0")),
-	} {
+	for _, a := range attrs {
 		message = append(message, a.Serialize()...)
 	}
-	return message
+	l, _ := rtnetlink.ParseLink(message, rtnetlink.Local) // the attributes are whole
+	return l
 }
 
 func TestVFsHaveSettingsOfPF(t *testing.T) {
@@ -50,7 +55,7 @@ func TestVFsHaveSettingsOfPF(t *testing.T) {
 	}
 	vlan.AddRtAttr(nl.IFLA_VF_VLAN_INFO, info.Serialize())
 	node := nl.VfGUID{Vf: 1, GUID: 0x0011223344556677}
-	got, err := vfRecords(newlink(
+	got, err := vfsOf(newlink(
 		[]*nl.RtAttr{nl.NewRtAttr(nl.IFLA_VF_MAC, (&nl.VfMac{}).Serialize()), words(nl.IFLA_VF_SPOOFCHK, 0, unknown), words(nl.IFLA_VF_TRUST, 0, unknown)},
 		[]*nl.RtAttr{
 			nl.NewRtAttr(nl.IFLA_VF_MAC, mac.Serialize()), words(nl.IFLA_VF_VLAN, 1, 7, 3), vlan, words(nl.IFLA_VF_RATE, 1, 10, 200),
@@ -71,18 +76,16 @@ func TestVFsHaveSettingsOfPF(t *testing.T) {
 		nl.IFLA_VF_IB_NODE_GUID: 16, nl.IFLA_VF_IB_PORT_GUID: 16, nl.IFLA_VF_VLAN_LIST: 18, 99: 0,
 	} {
 		for n := range 40 {
-			_, err := vfRecords(newlink([]*nl.RtAttr{nl.NewRtAttr(kind, make([]byte, n))}))
+			_, err := vfsOf(newlink([]*nl.RtAttr{nl.NewRtAttr(kind, make([]byte, n))}))
 			if errors.Is(err, syscall.EBADMSG) != (n < size) {
 				t.Errorf("setting %d of %d bytes: %v", kind, n, err)
 			}
 		}
 	}
 	for _, broken := range [][]byte{{1, 2, 3}, nl.NewRtAttr(nl.IFLA_VF_INFO, []byte{1, 2, 3}).Serialize()} {
-		_, err := vfRecords(append(newlink(), nl.NewRtAttr(unix.IFLA_VFINFO_LIST, broken).Serialize()...))
+		_, err := vfsOf(parsed(nl.NewRtAttr(unix.IFLA_VFINFO_LIST, broken)))
 		difftest.Is(t, err, syscall.EBADMSG)
 	}
-	_, err = vfRecords(nil)
-	difftest.Is(t, err, syscall.EBADMSG)
 	_, err = VFs() // a machine without VFs
 	difftest.Must(t, err)
 }

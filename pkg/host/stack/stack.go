@@ -65,7 +65,7 @@ func Find(proc string) (uppers map[int][]Upper, away map[string]string, err erro
 	for _, path := range paths {
 		err := link.Within(path, func() error { return look(int(here.Fd()), path, uppers, away) })
 		if err != nil && !errors.Is(err, link.ErrNoNetns) && !rtnetlink.Absent(err) { // it may just have ended
-			return nil, nil, fmt.Errorf("%s: list interfaces: %w", path, err)
+			return nil, nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return uppers, away, nil
@@ -82,7 +82,7 @@ func look(below int, path string, uppers map[int][]Upper, away map[string]string
 		return err
 	}
 	defer c.Close()
-	answers, err := c.Links(rtnetlink.SkipStats)
+	list, err := c.Links(rtnetlink.SkipStats)
 	if err != nil {
 		return err
 	}
@@ -92,11 +92,7 @@ func look(below int, path string, uppers map[int][]Upper, away map[string]string
 			return err
 		}
 	}
-	for _, a := range answers {
-		l, err := rtnetlink.ParseLink(a, rtnetlink.Local)
-		if err != nil {
-			return err
-		}
+	for _, l := range list {
 		if device := Device(l, c.BusInfo); !own && device != "" {
 			away[device] = l.Name + " in " + path
 		}
@@ -109,12 +105,12 @@ func look(below int, path string, uppers map[int][]Upper, away map[string]string
 
 // Device returns the device that an interface of hardware belongs to; "" = none, or the interface shows that of another one.
 // busInfo is [rtnetlink.Conn.BusInfo]. Newer kernels give a kind to IPoIB's interfaces of hardware too.
-func Device(l rtnetlink.Link, busInfo func(name string) string) string {
+func Device(l rtnetlink.Link, busInfo func(rtnetlink.Link) string) string {
 	i := link.Interface{Kind: l.Kind, Parent: l.Parent, PortName: l.PortName, Child: link.IPoIBChild(l.Kind, l.Lower != 0)}
 	if i.Borrows() {
 		return ""
 	}
-	return cmp.Or(l.Parent, busInfo(l.Name))
+	return cmp.Or(l.Parent, busInfo(l))
 }
 
 // Receivers are who receives the frames of an interface in addition to itself.
@@ -134,10 +130,7 @@ func Receives(index int) (r Receivers, err error) {
 		return r, err
 	}
 	defer c.Close()
-	l, err := c.Get(rtnetlink.Local, index)
-	if errors.Is(err, syscall.ENODEV) {
-		return r, link.ErrNoInterface
-	}
+	l, err := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats)
 	if err != nil {
 		return r, err
 	}

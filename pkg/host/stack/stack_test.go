@@ -211,7 +211,7 @@ func check(t *testing.T, s stacktest.Shape, k keeper, in, next, wire string, sur
 
 // No kernel of the tests has hardware in another network namespace. [link.Interface.Borrows] decides.
 func TestDeviceIsThatOfItsOwnInterface(t *testing.T) {
-	busInfo := func(name string) string { return map[string]string{"old": "0000:01:00.2"}[name] }
+	busInfo := func(l rtnetlink.Link) string { return map[string]string{"old": "0000:01:00.2"}[l.Name] }
 	for want, list := range map[string][]rtnetlink.Link{
 		"0000:01:00.2": {{Parent: "0000:01:00.2"}, {Parent: "0000:01:00.2", Kind: "ipoib"}, {Name: "old"}},
 		"":             {{Parent: "0000:01:00.2", Kind: "ipoib", Lower: 3}, {Parent: "0000:01:00.2", PortName: "pf0vf1"}, {Name: "old", Kind: "tun"}, {}},
