@@ -82,6 +82,7 @@ func TestUnreadableMarkIsAnErrorAndChangesNothing(t *testing.T) {
 		"Keep over a foreign file":   {true, byAgent, func(p files) error { return failed(p.Keep(t.Context())) }},
 		"Place":                      {true, byDriver, func(p files) error { return failed(p.Place(t.Context())) }},
 		"Remove":                     {false, byAgent, func(p files) error { return failed(p.Remove(t.Context())) }},
+		"Remove of the driver":       {false, byDriver, func(p files) error { return failed(p.Remove(t.Context())) }},
 		"RemovePlaced":               {false, byAgent, func(p files) error { return failed(p.RemovePlaced()) }},
 		"RemovePlaced of the driver": {false, byDriver, func(p files) error { return failed(p.RemovePlaced()) }},
 		"Settings.Keep":              {false, byAgent, func(p files) error { return failed(settings(p, "default.json").Keep()) }},

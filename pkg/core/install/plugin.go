@@ -33,11 +33,15 @@ type Installation struct {
 }
 
 // Place installs the plugin once. It does not mark the file for an agent, so an agent does not restore it. With
-// ForDriver it marks each file that it installs or replaces for [PluginFile.RemovePlaced].
+// ForDriver it marks each file that it installs or replaces, or that an agent keeps, for [PluginFile.RemovePlaced].
 func (p *PluginFile) Place(ctx context.Context) (*Installation, error) {
 	done, err := p.examine(ctx)
-	if err == nil && p.ForDriver && !same(done.Old, &done.New) { // an identical file may be an administrator's
-		err = p.at().mark(p.at().driverMark(), done.New.SHA256)
+	if err == nil && p.ForDriver {
+		var kept bool
+		kept, err = p.Kept()
+		if err == nil && (kept || !same(done.Old, &done.New)) { // another identical file may be an administrator's
+			err = p.at().mark(p.at().driverMark(), done.New.SHA256)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -176,9 +180,13 @@ func (p *PluginFile) relabel() error {
 	return inherit(f, p.Dir)
 }
 
-// Remove removes the plugin if it is devinfo or a file that an agent has installed. It does not remove
-// another file, and removed is false.
+// Remove removes the plugin if it is devinfo or a file that an agent has installed. It does not remove another file, and
+// removed is false. It leaves a devinfo that cni-dra-driver needs too to [PluginFile.RemovePlaced].
 func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
+	placed, err := p.at().driverMark().sum()
+	if err != nil {
+		return false, err
+	}
 	e, err := Examine(ctx, string(p.at()))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -189,6 +197,11 @@ func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
 		if sum, err := p.at().agentMark().sum(); e.SHA256 != sum {
 			return false, err
 		}
+	case placed != "":
+		if err = p.at().mark(p.at().driverMark(), e.SHA256); err == nil { // the agent may have replaced it
+			err = p.at().agentMark().remove()
+		}
+		return false, err
 	}
 	return true, p.at().remove()
 }

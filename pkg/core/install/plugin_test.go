@@ -367,6 +367,34 @@ func TestRemovePlacedRemovesOnlyThePluginOfTheDriver(t *testing.T) {
 	difftest.Holds(t, p.Dir, ".devinfo.cni-dra-driver.sha256", install.Name) // for another attempt
 }
 
+// Whoever of the two uninstalls first leaves the plugin to the other, also if the agent has replaced it since.
+func TestRemoveLeavesThePluginOfTheDriver(t *testing.T) {
+	low, high := built(t, "v1.2.0"), built(t, "v1.3.0")
+	for name, order := range map[string][]string{
+		"the driver's, replaced by an agent": {"driver", low, "agent", high},
+		"the driver's, kept by an agent":     {"driver", low, "agent", low},
+		"an agent's, taken by the driver":    {"agent", low, "driver", low},
+		"the driver's alone":                 {"driver", low},
+	} {
+		p := keeper(t, "")
+		p.ForDriver = true
+		for n := 0; n < len(order); n += 2 {
+			p.From = order[n+1]
+			done := map[string]func(context.Context) (*install.Installation, error){"driver": p.Place, "agent": p.Keep}[order[n]]
+			_, err := done(t.Context())
+			must(t, err)
+		}
+		for range 2 {
+			if removed, err := p.Remove(t.Context()); removed || err != nil || read(t, filepath.Join(p.Dir, install.Name)) != read(t, p.From) {
+				t.Errorf("%s: removed %v, %v", name, removed, err)
+			}
+		}
+		if removed, err := p.RemovePlaced(); !removed || err != nil || len(listing(t, p.Dir)) > 0 {
+			t.Errorf("%s: the driver removes %v, %v, and leaves %q", name, removed, err, difftest.Names(t, p.Dir))
+		}
+	}
+}
+
 // The settings show the rest, by the same function.
 func TestProgramIsRestored(t *testing.T) {
 	dir := t.TempDir()
