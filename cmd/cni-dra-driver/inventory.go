@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
@@ -103,13 +102,8 @@ func (o *inventoryOptions) run(out, warn io.Writer) error {
 	for _, rule := range rules.Unmatched(decisions, host.Links) {
 		warnings = append(warnings, rule.Rule+" selects no device: "+rule.Why)
 	}
-	if err := o.print(out, decisions, warnings); err != nil {
+	if err := o.print(out, host, decisions, warnings); err != nil {
 		return err
-	}
-	if o.output == "table" {
-		if err := printCards(out, host); err != nil {
-			return err
-		}
 	}
 	for _, w := range warnings {
 		fmt.Fprintf(warn, "warning: %s\n", w)
@@ -180,12 +174,11 @@ func printCards(out io.Writer, host inventory.Host) error {
 	return err
 }
 
-func (o *inventoryOptions) print(out io.Writer, decisions []inventory.Decision, warnings []string) error {
+func (o *inventoryOptions) print(out io.Writer, host inventory.Host, decisions []inventory.Decision, warnings []string) error {
 	all := offering{Slices: append([]inventory.Slice{}, inventory.Slices(decisions, nil)...), LeftOut: []leftOut{}, Warnings: warnings}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "DEVICE\tKIND\tINTERFACE\tOFFERED\tRULE\tWHY NOT")
+	rows := [][]string{{"DEVICE", "KIND", "INTERFACE", "OFFERED", "RULE", "WHY NOT"}}
 	for _, c := range decisions {
-		as, rule := string(c.Sharing), "-"
+		as, rule := string(c.Sharing), ""
 		if c.Why != "" {
 			as = "no"
 			all.LeftOut = append(all.LeftOut, leftOut{c.Device.Name, c.Device.IfName, c.Why})
@@ -193,10 +186,10 @@ func (o *inventoryOptions) print(out io.Writer, decisions []inventory.Decision, 
 		if c.Rule >= 0 {
 			rule = strconv.Itoa(c.Rule)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", c.Device.Name, c.Device.Kind, cmp.Or(c.Device.IfName, "-"), as, rule, cmp.Or(c.Why, "-"))
+		rows = append(rows, []string{c.Device.Name, string(c.Device.Kind), c.Device.IfName, as, rule, c.Why})
 	}
-	if o.output == "table" {
-		return w.Flush()
+	if o.output != "table" {
+		return output.Encode(out, o.output, all)
 	}
-	return output.Encode(out, o.output, all)
+	return cmp.Or(output.Rows(out, rows), printCards(out, host))
 }

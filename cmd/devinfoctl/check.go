@@ -1,15 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 
-	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/output"
 )
 
 const checkHelp = `Compares each attachment with its state after ADD, as the plugin's CHECK does. For each fact it
@@ -71,7 +72,8 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 	for n, a := range list {
 		verdicts[n] = a.Verdict
 	}
-	err := t.print(map[string]any{"attachments": verdicts}, func(w io.Writer) {
+	found := slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !isUnknown(a) })
+	err := t.print(map[string]any{"attachments": verdicts}, found, func(w *bytes.Buffer) {
 		for n, a := range list {
 			if n > 0 {
 				fmt.Fprintln(w)
@@ -82,15 +84,10 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 			fmt.Fprintln(w, "no attachments")
 		}
 	})
-	switch {
-	case err != nil:
-		return err
-	case slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !isUnknown(a) }):
-		return clierr.ErrFound
-	case slices.ContainsFunc(list, isUnknown):
+	if err == nil && slices.ContainsFunc(list, isUnknown) {
 		return h.unseen("check: some attachments could not be read completely")
 	}
-	return nil
+	return err
 }
 
 func comparisonTable(w io.Writer, a node.Attachment) {
@@ -98,14 +95,14 @@ func comparisonTable(w io.Writer, a node.Attachment) {
 	if a.Pod != "" {
 		name = "pod " + a.Pod + ": " + name
 	}
-	fmt.Fprintf(w, "%s: %s\n", printable(name), a.State)
+	fmt.Fprintf(w, "%s: %s\n", output.Cell(name), a.State)
 	say(w, "  ", "file", c.File)
 	if len(c.Facts) > 0 {
 		rows := [][]string{{"  FACT", "JOURNAL", "FILE", "NOW", "SOURCE", "VERDICT"}}
 		for _, f := range c.Facts {
 			rows = append(rows, []string{"  " + f.Fact, f.Journal, f.File, f.Now, f.Source, string(f.Verdict)})
 		}
-		printRows(w, rows)
+		_ = output.Rows(w, rows)
 	}
 	say(w, "  ", "problem", c.Problem)
 	say(w, "  ", "remedy", c.Remedy)

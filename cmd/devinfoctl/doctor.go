@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/finding"
+	"devinfo-cni.io/pkg/ctl/output"
 )
 
 const doctorHelp = `Examines the whole node. Problems come first, each with its remedy. The checks are
@@ -91,25 +92,22 @@ func (t *tool) diagnose(findings []doctor.Finding, problems bool) error {
 		colours = map[finding.Level]string{finding.Error: "\x1b[31m", finding.Warning: "\x1b[33m"} // SGR (ECMA-48)
 		t.stdout = t.raw                                                                           // all texts below are printable
 	}
-	err := t.print(map[string]any{"answers": findings}, func(w io.Writer) {
+	found := slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == finding.Error })
+	return t.print(map[string]any{"answers": findings}, found, func(w *bytes.Buffer) {
 		for _, f := range findings {
 			level := fmt.Sprintf("%-7s", f.Level)
 			if colour := colours[f.Level]; colour != "" {
 				level = colour + level + "\x1b[0m"
 			}
-			fmt.Fprintf(w, "%s  %-11s  %s\n", level, f.Check, printable(f.Text))
+			fmt.Fprintf(w, "%s  %-11s  %s\n", level, f.Check, output.Cell(f.Text))
 			if f.Remedy != "" {
-				fmt.Fprintf(w, "  Remedy: %s\n\n", printable(f.Remedy))
+				fmt.Fprintf(w, "  Remedy: %s\n\n", output.Cell(f.Remedy))
 			}
 		}
 		if len(findings) == 0 {
 			fmt.Fprintln(w, "no problem")
 		}
 	})
-	if err == nil && slices.ContainsFunc(findings, func(a doctor.Finding) bool { return a.Level == finding.Error }) {
-		return clierr.ErrFound
-	}
-	return err
 }
 
 // live returns the live facts of this node or of the capture.

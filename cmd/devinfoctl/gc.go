@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -15,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/output"
 )
 
 const gcHelp = `Removes stale attachments: the network namespace no longer exists, or the attachment is from an
@@ -92,12 +93,12 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 		done, err = c.CollectStale(ctx, true, func(context.Context) {})
 		err = cmp.Or(err, ctx.Err())
 	}
-	printed := t.print(found, func(w io.Writer) {
+	printed := t.print(found, !remove && len(found.Stale) > 0, func(w *bytes.Buffer) {
 		for _, a := range found.Stale {
-			fmt.Fprintln(w, printable(a.Short()+": "+a.Why))
+			fmt.Fprintln(w, output.Cell(a.Short()+": "+a.Why))
 		}
 		for _, a := range found.Kept {
-			fmt.Fprintln(w, printable(a.Short()+": kept: "+a.Why))
+			fmt.Fprintln(w, output.Cell(a.Short()+": kept: "+a.Why))
 		}
 		switch {
 		case remove:
@@ -109,8 +110,6 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 	switch {
 	case err != nil:
 		return clierr.For(fmt.Errorf("gc: %w", err), "fix the errors, and run it again")
-	case printed == nil && !remove && len(found.Stale) > 0:
-		return clierr.ErrFound
 	case printed == nil && len(found.Kept) > 0:
 		return clierr.For(errors.New("gc: entries that cannot be read or judged were kept"), "devinfoctl check shows why, each with its remedy")
 	}
@@ -132,16 +131,12 @@ func (t *tool) endLeases(h *host, uid string, remove bool) error {
 			}
 		}
 	}
-	printed := t.print(map[string]any{"claims": list}, func(w io.Writer) {
+	return cmp.Or(err, t.print(map[string]any{"claims": list}, !remove && len(list) > 0, func(w *bytes.Buffer) {
 		for _, l := range list {
-			fmt.Fprintln(w, printable("claim "+cmp.Or(l.Claim, uid)+": "+ends+" the leases of "+strings.Join(l.Devices, ", ")))
+			fmt.Fprintln(w, output.Cell("claim "+cmp.Or(l.Claim, uid)+": "+ends+" the leases of "+strings.Join(l.Devices, ", ")))
 		}
 		if len(list) == 0 && err == nil {
-			fmt.Fprintf(w, "claim %s has no leases\n", printable(uid))
+			fmt.Fprintf(w, "claim %s has no leases\n", output.Cell(uid))
 		}
-	})
-	if err == nil && printed == nil && !remove && len(list) > 0 {
-		return clierr.ErrFound
-	}
-	return cmp.Or(err, printed)
+	}))
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 
@@ -15,6 +15,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/output"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -73,7 +74,7 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 			in.Warnings = append(in.Warnings, fmt.Sprintf("cannot tell whether the next pod could use it: %v", err))
 		}
 	}
-	err = t.print(in, func(w io.Writer) {
+	return t.print(in, in.Problem != "", func(w *bytes.Buffer) {
 		if in.DeviceInfo != nil {
 			fmt.Fprintf(w, "%s\n", in.DeviceInfo)
 		}
@@ -82,7 +83,7 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 			for _, f := range in.Facts {
 				rows = append(rows, []string{f.Key, f.Value, f.Source})
 			}
-			printRows(w, rows)
+			_ = output.Rows(w, rows)
 		}
 		if in.Shared {
 			fmt.Fprintln(w, "\nOther interfaces use the device too.")
@@ -91,10 +92,6 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 		say(w, "", "warning", in.Warnings...)
 		say(w, "", "the next pod could not use it", in.Unusable...)
 	})
-	if err == nil && in.Problem != "" {
-		return clierr.ErrFound
-	}
-	return err
 }
 
 // unusable returns why the next pod could not use a free device. On a node it returns nothing if the kubelet does not say who has it.

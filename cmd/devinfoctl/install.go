@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -74,7 +74,7 @@ func (t *tool) install(ctx context.Context, p *install.PluginFile) error {
 	if done.Warning != nil {
 		t.warn("install: %v", done.Warning)
 	}
-	return t.print(done, func(w io.Writer) {
+	return t.print(done, false, func(w *bytes.Buffer) {
 		fmt.Fprintf(w, "%s: %s\n", done.Path, done.State)
 		if done.Old != nil && done.State != install.AlreadyThere {
 			fmt.Fprintf(w, "  old  %s\n", done.Old)

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -13,6 +13,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/output"
 )
 
 const listHelp = `Lists the attachments of the node from the plugin's journal and the records of cni-dra-driver,
@@ -90,7 +91,7 @@ func listCommand(t *tool) *cobra.Command {
 }
 
 func (t *tool) list(h *host, list []node.Attachment) error {
-	err := t.print(map[string]any{"attachments": list}, func(w io.Writer) {
+	err := t.print(map[string]any{"attachments": list}, false, func(w *bytes.Buffer) {
 		if len(list) == 0 {
 			fmt.Fprintln(w, "no attachments")
 			return
@@ -103,7 +104,7 @@ func (t *tool) list(h *host, list []node.Attachment) error {
 			}
 			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, device, string(a.State)})
 		}
-		printRows(w, rows)
+		_ = output.Rows(w, rows)
 	})
 	if err == nil && slices.ContainsFunc(list, isUnknown) {
 		err = h.unseen("list: some attachments could not be examined")

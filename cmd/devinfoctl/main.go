@@ -11,9 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -172,11 +170,7 @@ func (t *tool) enter() error {
 	if t.captureFile != "" {
 		return clierr.Misuse("leave one of the two out", "--host-root: cannot be combined with --capture")
 	}
-	err := syscall.Chroot(t.hostRoot)
-	if err == nil {
-		err = os.Chdir("/")
-	}
-	if err != nil {
+	if err := cmp.Or(syscall.Chroot(t.hostRoot), os.Chdir("/")); err != nil {
 		return clierr.For(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
 	}
 	return nil
@@ -201,14 +195,19 @@ func (t *tool) settings() (config.Node, error) {
 	return node, nil
 }
 
-// print prints value in the format of -o: with table, or as JSON or YAML.
-func (t *tool) print(value any, table func(w io.Writer)) error {
-	if t.output != "table" {
-		return output.Encode(t.stdout, t.output, value)
+// print prints value in the format of -o: with table, or as JSON or YAML. The command has found a problem if found is true.
+func (t *tool) print(value any, found bool, table func(w *bytes.Buffer)) error {
+	var err error
+	if t.output == "table" {
+		var b bytes.Buffer
+		table(&b)
+		_, err = t.stdout.Write(b.Bytes())
+	} else {
+		err = output.Encode(t.stdout, t.output, value)
 	}
-	var b bytes.Buffer
-	table(&b)
-	_, err := t.stdout.Write(b.Bytes())
+	if err == nil && found {
+		return clierr.ErrFound
+	}
 	return err
 }
 
@@ -216,25 +215,10 @@ func (t *tool) print(value any, table func(w io.Writer)) error {
 func say(w io.Writer, indent, what string, texts ...string) {
 	for _, text := range texts {
 		if text != "" {
-			fmt.Fprintf(w, "%s%s: %s\n", indent, what, printable(text))
+			fmt.Fprintf(w, "%s%s: %s\n", indent, what, output.Cell(text))
 		}
 	}
 }
-
-// printRows prints a table. The first row has the headings.
-func printRows(w io.Writer, rows [][]string) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		for c, cell := range row {
-			row[c] = printable(cell)
-		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
-	}
-	table.Flush()
-}
-
-// printable makes a cell safe for a terminal. An empty cell becomes "-".
-func printable(text string) string { return clierr.Printable(cmp.Or(text, "-")) }
 
 func (t *tool) warn(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", fmt.Sprintf(format, args...))

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 
@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/output"
 	"devinfo-cni.io/pkg/ctl/topology"
 )
 
@@ -64,8 +65,8 @@ func (t *tool) topology(_ *cobra.Command, h *host, args []string) error {
 	if len(args) > 0 && !top.Only(view.Named(args[0])) {
 		return clierr.For(fmt.Errorf("topology: no device %s", args[0]), cmp.Or(view.Misspelt(args[0]), "devinfoctl topology shows all; one that is in a pod is found by its PCI address"))
 	}
-	return t.print(top, func(w io.Writer) { // JSON and YAML contain the warnings
-		_, _ = io.WriteString(w, top.Tree()) // w is a buffer, so writing cannot fail
+	return t.print(top, false, func(w *bytes.Buffer) { // JSON and YAML contain the warnings
+		w.WriteString(top.Tree())
 		for _, warning := range top.Warnings {
 			t.warn("%s", warning)
 		}
@@ -142,7 +143,7 @@ func offeredCommand(t *tool) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = t.print(map[string]any{"devices": list}, func(w io.Writer) {
+			err = t.print(map[string]any{"devices": list}, false, func(w *bytes.Buffer) {
 				switch {
 				case !h.FileThere(h.ClaimDir):
 					fmt.Fprintf(w, "%s does not exist: either cni-dra-driver has never run on this node, or the kubelet's directory is a different one; then give the driver's state directory with --dra-state-dir\n", h.ClaimDir)
@@ -155,7 +156,7 @@ func offeredCommand(t *tool) *cobra.Command {
 					fmt.Fprintln(w, none)
 					if offer != nil {
 						for _, idle := range offer.Unmatched {
-							fmt.Fprintln(w, printable(offer.Rules+": "+idle.String()))
+							fmt.Fprintln(w, output.Cell(offer.Rules+": "+idle.String()))
 						}
 					}
 					return
@@ -168,7 +169,7 @@ func offeredCommand(t *tool) *cobra.Command {
 					}
 					rows = append(rows, []string{d.Name, string(d.Kind), d.Where, sharing, strings.Join(d.GivenTo, ", "), d.Why})
 				}
-				printRows(w, rows)
+				_ = output.Rows(w, rows)
 			})
 			if err == nil && offer != nil && offer.Problem != "" {
 				err = &clierr.Error{Err: errors.New("cni-dra-driver: " + offer.Problem), Remedy: doctor.CorrectRules, Code: clierr.Found}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/doctor"
+	"devinfo-cni.io/pkg/ctl/output"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/store"
 )
@@ -109,13 +111,8 @@ func (t *tool) validate(args []string, checker validate.Checker, kind validate.K
 	if checker.Find == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Kind == validate.CNIConfig }) {
 		t.warn("plugins are not looked for: no directory of --cni-path %s is on this machine", t.pluginDirs())
 	}
-	err := t.print(map[string]any{"documents": docs}, func(w io.Writer) {
-		validationTable(w, docs)
-	})
-	if err = cmp.Or(err, blind); err == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Errors() > 0 }) {
-		return clierr.ErrFound
-	}
-	return err
+	found := blind == nil && slices.ContainsFunc(docs, func(d validate.Document) bool { return d.Errors() > 0 })
+	return cmp.Or(t.print(map[string]any{"documents": docs}, found, func(w *bytes.Buffer) { validationTable(w, docs) }), blind)
 }
 
 // filesIn returns the files that the arguments name, or that are in the directories, and the errors of those that are not
@@ -201,7 +198,11 @@ func validationTable(w io.Writer, docs []validate.Document) {
 		}
 		errs, warnings = errs+n, warnings+len(d.Findings)-n
 		for _, f := range d.Findings {
-			printFinding(w, f)
+			level := map[bool]string{true: "warning", false: "error"}[f.Warning]
+			if f.Line > 0 {
+				level = fmt.Sprintf("line %d: %s", f.Line, level)
+			}
+			fmt.Fprintf(w, "  %s: %s\n", level, output.Cell(f.String()))
 		}
 	}
 	var list []string
@@ -209,7 +210,7 @@ func validationTable(w io.Writer, docs []validate.Document) {
 		list = append(list, fmt.Sprintf("%d %s", others[kind], kind))
 	}
 	if len(list) > 0 {
-		fmt.Fprintf(w, "%s: not checked: %s\n", printable(strings.Join(list, ", ")), validate.NoKind)
+		fmt.Fprintf(w, "%s: not checked: %s\n", output.Cell(strings.Join(list, ", ")), validate.NoKind)
 	}
 	switch {
 	case len(docs) == 0:
@@ -221,16 +222,5 @@ func validationTable(w io.Writer, docs []validate.Document) {
 
 // named returns the file of a document, and the object, or its kind if it is none of Kubernetes.
 func named(d validate.Document) string {
-	return printable(d.File + ": " + cmp.Or(d.Name, string(d.Kind), "unreadable"))
-}
-
-func printFinding(w io.Writer, f validate.Finding) {
-	level := "error"
-	if f.Warning {
-		level = "warning"
-	}
-	if f.Line > 0 {
-		level = fmt.Sprintf("line %d: %s", f.Line, level)
-	}
-	fmt.Fprintf(w, "  %s: %s\n", level, printable(f.String()))
+	return output.Cell(d.File + ": " + cmp.Or(d.Name, string(d.Kind), "unreadable"))
 }

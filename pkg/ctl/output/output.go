@@ -3,11 +3,16 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
+
+	"devinfo-cni.io/pkg/core/clierr"
 )
 
 // Encode prints a value as "json" or "yaml".
@@ -27,3 +32,18 @@ func Encode(to io.Writer, format string, value any) error {
 	_, err = to.Write(text)
 	return err
 }
+
+// Rows prints a table, whose first row has the headings. An empty cell becomes "-".
+func Rows(to io.Writer, rows [][]string) error {
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for c, cell := range row {
+			row[c] = Cell(cell)
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	return table.Flush()
+}
+
+// Cell makes a text safe for a terminal. An empty one becomes "-".
+func Cell(text string) string { return clierr.Printable(cmp.Or(text, "-")) }
