@@ -132,18 +132,12 @@ func (t *tool) execute(ctx context.Context, pod *corev1.Pod, command []string, s
 	}
 	url := t.api.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: "agent", Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
-	spdy, err := remotecommand.NewSPDYExecutor(config, "POST", url)
-	if err != nil {
-		return err
-	}
-	sockets, err := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
-	if err != nil {
-		return err
-	}
+	spdy, spdyErr := remotecommand.NewSPDYExecutor(config, "POST", url)
+	sockets, socketsErr := remotecommand.NewWebSocketExecutor(config, "GET", url.String())
 	session, err := remotecommand.NewFallbackExecutor(sockets, spdy, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	})
-	if err != nil {
+	if err = cmp.Or(spdyErr, socketsErr, err); err != nil {
 		return err
 	}
 	return session.StreamWithContext(ctx, streams)

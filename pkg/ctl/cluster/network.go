@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -138,28 +139,21 @@ func (n *Network) Deviceless() bool {
 func byClaim(claim *resourceapi.ResourceClaim) (list []Network) {
 	for n := range claim.Status.Devices {
 		d := &claim.Status.Devices[n]
-		if a := byDevice(claim, d); d.NetworkData != nil || a.Network != "" || a.Device.Device != "" {
+		a := Network{Namespace: claim.Namespace, Claim: claim.Name, Driver: d.Driver, Network: networkOf(claim, d)}
+		if data := d.NetworkData; data != nil {
+			a.Interface, a.MAC, a.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
+		}
+		if ready := meta.FindStatusCondition(d.Conditions, "Ready"); ready != nil && ready.Status != "True" {
+			a.Problem = Problem("claim-not-ready", "reason", ready.Reason, "message", ready.Message)
+		}
+		if d.Data != nil {
+			a.identify(d.Data.Raw)
+		}
+		if d.NetworkData != nil || a.Network != "" || a.Device.Device != "" {
 			list = append(list, a)
 		}
 	}
 	return list
-}
-
-func byDevice(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) Network {
-	a := Network{
-		Namespace: claim.Namespace, Claim: claim.Name, Driver: d.Driver,
-		Network: networkOf(claim, d),
-	}
-	if data := d.NetworkData; data != nil {
-		a.Interface, a.MAC, a.IPs = data.InterfaceName, data.HardwareAddress, data.IPs
-	}
-	if ready := meta.FindStatusCondition(d.Conditions, "Ready"); ready != nil && ready.Status != "True" {
-		a.Problem = Problem("claim-not-ready", "reason", ready.Reason, "message", ready.Message)
-	}
-	if d.Data != nil {
-		a.identify(d.Data.Raw)
-	}
-	return a
 }
 
 // identify sets the device from the device data that cni-dra-driver writes into the claim status: the key
@@ -177,18 +171,12 @@ func (n *Network) identify(data []byte) {
 		n.Device = result.Device
 		return
 	}
-	if result.CNIVersion == "" {
-		return
-	}
 	for _, i := range result.Interfaces {
-		if i.Sandbox == "" || i.Name != n.Interface {
+		if result.CNIVersion == "" || i.Sandbox == "" || i.Name != n.Interface {
 			continue
 		}
-		switch {
-		case i.PCIID != "":
-			n.Type, n.Device.Device = "pci", i.PCIID
-		case i.SocketPath != "":
-			n.Device.Device = i.SocketPath
+		if n.Device.Device = cmp.Or(i.PCIID, i.SocketPath); i.PCIID != "" {
+			n.Type = "pci"
 		}
 	}
 }

@@ -58,23 +58,19 @@ func directories(e *Evidence, list *findings) {
 		}
 		list.add("directory", "path", path, "why", e.Live.Missing[path], "by", by)
 	}
-	for _, path := range e.Live.ReadOnly {
-		rule := "read-only"
+	useless := func(rule, path string) {
 		if path == e.CDIDir {
-			rule = "cdi-read-only"
+			rule = "cdi-" + rule
 		}
 		if e.Live.Missing[path] == "" { // otherwise it is reported already
-			list.add(rule, "path", path)
-		}
-	}
-	for _, path := range slices.Sorted(maps.Keys(e.Live.Unwritable)) {
-		rule := "unwritable"
-		if path == e.CDIDir {
-			rule = "cdi-unwritable"
-		}
-		if e.Live.Missing[path] == "" {
 			list.add(rule, "path", path, "why", e.Live.Unwritable[path])
 		}
+	}
+	for _, path := range e.Live.ReadOnly {
+		useless("read-only", path)
+	}
+	for _, path := range slices.Sorted(maps.Keys(e.Live.Unwritable)) {
+		useless("unwritable", path)
 	}
 	if e.Live.NFS {
 		list.add("nfs")

@@ -49,7 +49,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	finder, target := *n.Finder, discovery.Target{FollowLower: true, SubfunctionParent: s.SubfunctionParent}
 	finder.Eswitches = reference
 	switch {
-	case s.As != AsInterface:
+	case s.As != asInterface:
 		target.DeviceIDs = []config.NamedID{{Key: "/sys/bus/" + s.As + "/devices/" + s.Name, ID: s.Name}}
 	case s.Netns == "":
 		target.Netns, target.IfName = "our own", s.Name // the finder takes "" as no namespace
@@ -61,7 +61,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	if errors.As(device.Problem, new(*discovery.MissingError)) || s.As == AsInterface && !device.InNetns {
+	if errors.As(device.Problem, new(*discovery.MissingError)) || s.As == asInterface && !device.InNetns {
 		return nil, n.unknown(s)
 	}
 	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
@@ -112,27 +112,22 @@ func (o ownNetns) Interface(_, name string) (link.Interface, error) {
 	return o.Interfaces.Interface("", name)
 }
 
-// The kinds of devices that can have a name.
-const (
-	AsPCI       = "pci"
-	AsAuxiliary = "auxiliary"
-	AsVDPA      = "vdpa"
-	AsInterface = "interface"
-)
+// asInterface is the kind of a device that has its name on no bus.
+const asInterface = "interface"
 
 // settle determines the kind of the named device. For an RDMA device it returns the parent device. With a network namespace
 // the name is an interface.
 func (n *Node) settle(s Subject) (Subject, error) {
 	if s.Netns != "" {
-		s.As = AsInterface
+		s.As = asInterface
 		return s, nil
 	}
-	for _, s.As = range []string{AsPCI, AsAuxiliary, AsVDPA} {
+	for _, s.As = range []string{"pci", "auxiliary", "vdpa"} {
 		if _, there, err := n.Sys.Inode(s.As, s.Name); there || err != nil {
 			return s, err
 		}
 	}
-	s.As = AsInterface
+	s.As = asInterface
 	i, err := n.Finder.Interfaces.Interface("", s.Name)
 	if errors.Is(err, link.ErrNoInterface) {
 		return n.below(s)
@@ -149,11 +144,11 @@ func (n *Node) below(s Subject) (Subject, error) {
 	for _, d := range list {
 		switch {
 		case d.Name != s.Name:
-		case d.Bus == AsPCI || d.Bus == AsAuxiliary:
+		case d.Bus == "pci" || d.Bus == "auxiliary":
 			s.Name, s.As = d.Device, d.Bus
 			return s, nil
 		case d.Netdev != "":
-			s.Name, s.As = d.Netdev, AsInterface
+			s.Name, s.As = d.Netdev, asInterface
 			return s, nil
 		}
 	}

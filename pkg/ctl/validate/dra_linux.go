@@ -14,7 +14,10 @@ import (
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
-const draDriver = "cni.dra.networking.x-k8s.io"
+const (
+	draDriver = "cni.dra.networking.x-k8s.io"
+	notOurs   = "nothing in it is for the driver " + draDriver // the reason for skipping an object
+)
 
 // tooLong returns why no ADD can record an attachment to the network; "" = one can. A file is named after the network, after a
 // container ID of 64 digits, as containerd and CRI-O have them, and after an interface such as eth0 or net1.
@@ -86,20 +89,16 @@ func (d *Document) decode(into any) bool {
 	return err == nil
 }
 
-func (c Checker) policy() cniconfig.Policy {
-	return cniconfig.Policy{Driver: draDriver, AllowClaimTypes: c.ClaimTypes}
-}
-
 func (c Checker) class(d *Document, class *resourceapi.DeviceClassSpec) {
-	d.refused("spec", c.policy().CheckClass(class), "nothing in it is for the driver "+draDriver)
+	d.refused("spec", cniconfig.Policy{Driver: draDriver}.CheckClass(class), notOurs)
 	for n, config := range class.Config[:min(len(class.Config), resourceapi.DeviceConfigMaxSize)] {
 		c.config(d, fmt.Sprintf("spec.config[%d]", n), config.Opaque, true)
 	}
 }
 
 func (c Checker) claim(d *Document, path string, claim *resourceapi.DeviceClaim) {
-	skipped := cmp.Or(c.missing(claim.Requests), "nothing in it is for the driver "+draDriver)
-	d.refused(path, c.policy().CheckClaim(claim, c.classes), skipped)
+	policy := cniconfig.Policy{Driver: draDriver, AllowClaimTypes: c.ClaimTypes}
+	d.refused(path, policy.CheckClaim(claim, c.classes), cmp.Or(c.missing(claim.Requests), notOurs))
 	for n, config := range claim.Config[:min(len(claim.Config), resourceapi.DeviceConfigMaxSize)] {
 		c.config(d, fmt.Sprintf("%s.config[%d]", path, n), config.Opaque, false)
 	}

@@ -119,7 +119,14 @@ func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
 	p.problem(wrong)
 	_, err := a.CDI(p.cfg)
 	p.problem(err)
-	if p.declared() || wrong != nil {
+	var all devinfo.Violations
+	if info, err := devinfo.Parse(p.cfg.DeviceInfo); err == nil { // otherwise Declared returns the error
+		all = info.ValidateDeclared().Errors() // Declared returns only the first one
+	}
+	for _, v := range all {
+		p.violation(p.path+".deviceInfo", v)
+	}
+	if wrong != nil || len(all) > 0 {
 		return nil, false
 	}
 	declared, warnings, err := a.Declared(p.cfg)
@@ -142,23 +149,6 @@ func (p *plugin) placeholders() (declared *devinfo.Info, ok bool) {
 		}
 	}
 	return declared, true
-}
-
-// declared reports all errors in deviceInfo, and returns whether there is one. [attachment.Attachment.Declared]
-// returns only the first error.
-func (p *plugin) declared() (bad bool) {
-	if p.cfg.DeviceInfo == nil {
-		return false
-	}
-	info, err := devinfo.Parse(p.cfg.DeviceInfo)
-	if err != nil {
-		return false // Declared returns it
-	}
-	for _, v := range info.ValidateDeclared().Errors() {
-		p.violation(p.path+".deviceInfo", v)
-		bad = true
-	}
-	return bad
 }
 
 // devices reports a PCI address that differs from the first one, because ADD refuses two devices. It reports
