@@ -3,10 +3,10 @@ package claim
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"devinfo-cni.io/pkg/core/nri"
 )
@@ -17,36 +17,16 @@ func (e *Engine) Run(ctx context.Context) {
 	var background sync.WaitGroup
 	background.Go(func() { e.reports.run(ctx) })
 	background.Go(e.worker.run)
-	background.Go(func() { e.collect(ctx) })
-	for tick := time.Tick(e.Options.Sweep); ctx.Err() == nil; {
-		e.table.sweep()
-		select {
-		case <-tick:
-		case <-ctx.Done():
-		}
-	}
+	background.Go(func() { wait.UntilWithContext(ctx, e.readIdle, e.Options.Sweep) })
+	background.Go(func() { wait.UntilWithContext(ctx, e.collectLeases, e.Options.UndeletedEvery) })
+	wait.UntilWithContext(ctx, func(context.Context) { e.table.sweep() }, e.Options.Sweep)
 	e.table.do(func() { e.table.stopping = true })
 	e.table.queue.ShutDown()
 	background.Wait()
 	close(e.table.stopped)
 }
 
-// collect periodically removes records and leases of claims that the kubelet will not unprepare, until ctx ends.
-func (e *Engine) collect(ctx context.Context) {
-	sweep, leases := time.Tick(e.Options.Sweep), time.Tick(e.Options.UndeletedEvery)
-	e.collectLeases()
-	for ctx.Err() == nil {
-		e.readIdle(ctx)
-		select {
-		case <-sweep:
-		case <-leases:
-			e.collectLeases()
-		case <-ctx.Done():
-		}
-	}
-}
-
-func (e *Engine) collectLeases() {
+func (e *Engine) collectLeases(context.Context) {
 	if err := e.Node.Leases.Collect(); err != nil {
 		e.Options.Log.Error("cannot release leases of deleted claims", "error", err)
 	}
