@@ -159,10 +159,7 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 			claim.Error, claim.Devices = err.Error(), nil
 			continue
 		}
-		if !k.options.Metadata {
-			k.dropMetadata(claim)
-		}
-		if k.lacksMetadata(uid, claim) {
+		if !k.settleMetadata(uid, claim) {
 			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
 				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.Options.CDIDir)
 			claim.Devices = nil

@@ -259,55 +259,36 @@ func uidsOfMetadata(root string) (map[string]string, error) {
 // UpdateRequestMetadata implements [claim.Metadata]. It waits until the plugin has started. A claim that was prepared
 // without metadata has no file to update.
 func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim string, uid types.UID, request string, devices []kubeletplugin.Device) error {
-	select {
-	case <-k.started:
-		has, err := k.metadata.has(string(uid) + "_" + resourceclaim.BaseRequestRef(request))
-		if !has {
-			return err
-		}
-		err = k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
-		if err != nil {
-			k.metadata.updateErrors.WithLabelValues(errorType(err)).Inc()
-		}
+	<-k.started
+	has, err := k.metadata.has(string(uid) + "_" + resourceclaim.BaseRequestRef(request))
+	if !has {
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
 	}
-}
-
-// metadataOf returns the name of a CDI device of metadata, from its qualified name.
-func (k *Kubelet) metadataOf(id string) (name string, ok bool) {
-	return strings.CutPrefix(id, k.agent.Options.Driver+"/metadata=")
-}
-
-// dropMetadata removes the CDI devices of metadata that was not written, because metadata is off.
-func (k *Kubelet) dropMetadata(claim *drapb.NodePrepareResourceResponse) {
-	for _, device := range claim.Devices {
-		device.CdiDeviceIds = slices.DeleteFunc(device.CdiDeviceIds, func(id string) bool {
-			name, ok := k.metadataOf(id)
-			if !ok {
-				return false
-			}
-			has, _ := k.metadata.has(name) // kubeletplugin has just written it, or not
-			return !has
-		})
+	err = k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
+	if err != nil {
+		k.metadata.updateErrors.WithLabelValues(errorType(err)).Inc()
 	}
+	return err
 }
 
-// lacksMetadata reports whether a request of a prepared claim has no CDI device of its metadata, although it needs one.
-func (k *Kubelet) lacksMetadata(uid string, claim *drapb.NodePrepareResourceResponse) bool {
-	has := map[string]bool{} // by request
+// settleMetadata removes the CDI devices of metadata that was not written, because metadata is off. It reports whether each
+// request of a prepared claim has the CDI device of its metadata, which is that of its first device, or needs none.
+func (k *Kubelet) settleMetadata(uid string, claim *drapb.NodePrepareResourceResponse) bool {
+	isMetadata := func(id string) bool { return strings.HasPrefix(id, k.agent.Options.Driver+"/metadata=") }
+	settled := map[string]bool{} // by request
 	for _, device := range claim.Devices {
-		its := slices.ContainsFunc(device.CdiDeviceIds, func(id string) bool { _, ok := k.metadataOf(id); return ok })
-		for _, request := range device.RequestNames {
-			has[request] = has[request] || its
+		request := device.RequestNames[0] // the only one, without a subrequest
+		if settled[request] {
+			continue
+		}
+		settled[request] = true
+		has, unknown := k.metadata.has(uid + "_" + request)
+		switch {
+		case unknown == nil && !has && !k.options.Metadata:
+			device.CdiDeviceIds = slices.DeleteFunc(device.CdiDeviceIds, isMetadata)
+		case unknown != nil || !slices.ContainsFunc(device.CdiDeviceIds, isMetadata):
+			return false
 		}
 	}
-	for request, its := range has {
-		needs, unknown := k.metadata.has(uid + "_" + resourceclaim.BaseRequestRef(request))
-		if !its && (needs || unknown != nil || k.options.Metadata) {
-			return true
-		}
-	}
-	return false
+	return true
 }
