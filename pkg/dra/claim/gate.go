@@ -43,11 +43,6 @@ type written struct {
 	withheld []grant.Refusal // what containers do not get
 }
 
-// expect says that an earlier process may have written the CDI spec of an attachment.
-func (g *gate) expect(record *state.Claim, at *state.Attachment) {
-	g.written[g.File(record, at)] = written{unread: true}
-}
-
 // last returns the CDI spec as it was last written; its spec is nil if there is none. That of an earlier process is read
 // until a read succeeds. g.writing must be held.
 func (g *gate) last(file string) (written, error) {
