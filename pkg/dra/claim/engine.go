@@ -197,17 +197,6 @@ func (e *Engine) Records() (claims []*state.Claim, problems []state.Problem) {
 	return claims, slices.Collect(maps.Values(e.table.problems))
 }
 
-// Check returns the rule that a claim on record breaks, or nil: see [table.check].
-func (e *Engine) Check() error {
-	e.table.mu.Lock()
-	defer e.table.mu.Unlock()
-	var errs []error
-	for _, c := range e.table.claims {
-		errs = append(errs, e.table.check(c, c.pod))
-	}
-	return errors.Join(errs...)
-}
-
 func (e *Engine) Census() Census {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()

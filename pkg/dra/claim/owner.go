@@ -7,23 +7,19 @@ import (
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/plan"
 	"devinfo-cni.io/pkg/dra/cniconfig"
+	"devinfo-cni.io/pkg/dra/devices"
 )
 
-// holder is an attachment on record that has the device of another one: see [sameDevice].
-type holder struct {
-	of        *claim
-	at        *state.Attachment
-	n         int // index in the record's Attachments or Undeleted
-	undeleted bool
-}
-
-// holders returns the attachments on record with the device of an attachment, itself too; nil = all. The mutex must be held.
-func (t *table) holders(at *state.Attachment) (list []holder) {
+// Holders implements [devices.Claims]. An undeleted attachment has its device only while its DEL is retried.
+func (t *table) Holders(of *state.Attachment) (list []devices.Holder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, c := range t.claims {
-		for n, all := range [][]state.Attachment{c.record.Attachments, c.record.Undeleted} {
-			for i := range all {
-				if at == nil || sameDevice(&all[i], at) {
-					list = append(list, holder{c, &all[i], i, n == 1})
+		for _, all := range [][]state.Attachment{c.record.Attachments, c.record.Undeleted} {
+			for n := range all {
+				if at := &all[n]; of == nil || sameDevice(at, of) {
+					has := at.Owes() && (at.Phase != state.Undeleted || c.runningStep == plan.DoDelAgain)
+					list = append(list, devices.Holder{Claim: c.uid(), Name: c.name(), Attachment: at, Has: has})
 				}
 			}
 		}
@@ -45,54 +41,37 @@ func sameDevice(a, b *state.Attachment) bool {
 	return one != "" && one == b.PCI()
 }
 
-// exclude reports whether only one of two attachments may have its device at a time: they have the same device, or two
-// ports of one function.
-func exclude(a, b *state.Attachment) bool {
-	if a.NodeDevice == nil || b.NodeDevice == nil || a.NodeDevice.Shared() && b.NodeDevice.Shared() {
-		return false
-	}
-	function := a.NodeDevice.Function()
-	return a.Device == b.Device || function != "" && function == b.NodeDevice.Function()
-}
-
-// has reports whether a plugin or a pod may have the device. An undeleted attachment has it only while its DEL is retried.
-func (h holder) has() bool {
-	return h.at.Owes() && (!h.undeleted || h.of.runningStep == plan.DoDelAgain)
-}
-
 // isDeviceInUse reports whether another attachment has the device of an undeleted one of c, is about to get it, or runs DEL
 // for it. A retry of the DEL would then take the device away from that attachment. The mutex must be held.
 func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
-	return slices.ContainsFunc(t.holders(at), func(h holder) bool {
-		isNext := !h.undeleted && (h.of.runningStep == plan.DoAdd || h.of.runningStep == plan.DoOpen)
-		isBare := !h.undeleted && h.at.Bare() && h.of.gatesOpen[h.n] // its lease is held
-		return isNext || isBare || h.has() && !(h.undeleted && h.of == c)
-	})
+	for _, of := range t.claims {
+		isNext := of.runningStep == plan.DoAdd || of.runningStep == plan.DoOpen
+		for n, its := range of.record.Attachments {
+			isOpen := its.Bare() && of.gatesOpen[n] // its lease is held
+			if sameDevice(&its, at) && (isNext || isOpen || its.Owes()) {
+				return true
+			}
+		}
+		isSame := func(its state.Attachment) bool { return sameDevice(&its, at) }
+		if of != c && of.runningStep == plan.DoDelAgain && slices.ContainsFunc(of.record.Undeleted, isSame) {
+			return true
+		}
+	}
+	return false
 }
 
-// check returns the rule that is broken if pod holds c, or nil. Prepare, the start of a sandbox and the sweep all
-// check it. The mutex must be held.
+// check returns an error if pod cannot hold c, because another claim of the pod has an interface name of c. The mutex must
+// be held.
 func (t *table) check(c *claim, pod state.Pod) error {
 	var networks []cniconfig.Network
 	for _, at := range c.record.Attachments {
 		networks = append(networks, cniconfig.Network{Attachment: at})
-		if sb := t.sandboxes[at.Sandbox]; at.Phase == state.Added && t.runs(sb) && !sb.isOf(pod) {
-			return fmt.Errorf("claim %s is attached to sandbox %s of pod %s/%s", c.name(), sb.ID, sb.Pod.Namespace, sb.Pod.Name)
-		}
 	}
 	taken := map[string]string{}
-	for _, other := range t.claims {
-		if other.uid() == c.uid() {
-			continue
-		}
-		for _, its := range other.record.Attachments {
-			if other.isFor(pod) {
-				taken[its.IfName] = "claim " + other.name()
-			}
-			for _, at := range c.record.Attachments {
-				if at.Owes() && its.Owes() && exclude(&at, &its) {
-					return fmt.Errorf("claims %s and %s both have device %s or its function", c.name(), other.name(), at.Device)
-				}
+	for _, other := range t.claimsOf(pod) {
+		for _, at := range other.record.Attachments {
+			if other.uid() != c.uid() {
+				taken[at.IfName] = "claim " + other.name()
 			}
 		}
 	}

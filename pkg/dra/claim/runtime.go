@@ -144,9 +144,6 @@ func (e *Engine) ownClaims(sb *sandbox) (list []*claim, err error) {
 		return nil, errors.New("the sandbox ended before it was attached")
 	}
 	for _, c := range e.table.claimsOf(sb.Pod) {
-		if err := e.table.check(c, sb.Pod); err != nil {
-			return nil, err
-		}
 		needs := slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool { return !at.Bare() })
 		switch {
 		case e.table.goneNetns[sb.Netns]:

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -196,16 +195,6 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 		}
 	}
 	slices.SortFunc(list, func(c, d *claim) int { return cmp.Compare(c.ref.Name, d.ref.Name) })
-	return list
-}
-
-// Holders implements [devices.Claims].
-func (t *table) Holders(of *state.Attachment) (list []devices.Holder) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, h := range t.holders(of) {
-		list = append(list, devices.Holder{Claim: h.of.uid(), Name: h.of.name(), Attachment: h.at, Has: h.has()})
-	}
 	return list
 }
 

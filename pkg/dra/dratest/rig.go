@@ -171,7 +171,7 @@ func (r *Rig) start(connect func(*dra.Agent) (hangUp func())) *dra.Agent {
 	if !r.Measured {
 		o = withLockCheck(&r.Options, func(what string) {
 			if agent != nil {
-				NoError(r.T, agent.Check())  // takes the mutex of package claim
+				_, _ = agent.Records()       // takes the mutex of package claim
 				_ = agent.Node.OthersKnown() // takes the mutex of package devices
 			}
 			r.mu.Lock()
