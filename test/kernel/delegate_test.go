@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -18,10 +17,10 @@ import (
 // result is the output of a script that is a delegate.
 const result = `echo '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "'$CNI_NETNS'"}]}'`
 
-// script installs a delegate whose ADD runs the text. Its other verbs do nothing.
-func script(t *testing.T, text string) {
+// script installs a delegate that logs its calls, and runs one text for ADD and another for other verbs.
+func script(t *testing.T, add, others string) {
 	t.Helper()
-	file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] || exit 0\n" + text + "\n"
+	file := fmt.Sprintf("#!/bin/sh\necho $CNI_COMMAND >>%s\ncase $CNI_COMMAND in\nADD)\n%s;;\n*)\n%s;;\nesac\n", childLog, add, others)
 	must(t, os.WriteFile(node.Bin+"/script", []byte(file), 0o755))
 }
 
@@ -36,57 +35,13 @@ func (a answer) failsLike(t *testing.T, want string) {
 	}
 }
 
-// DEL, CHECK and GC run to their end after one or two signals.
-func TestSignalLetsOtherVerbsFinish(t *testing.T) {
-	onStage(t, func(t *testing.T, pod string) {
-		const wait = `touch /run/waits; until [ -e ` + goFile + ` ]; do sleep 0.01; done`
-		file := "#!/bin/sh\n[ $CNI_COMMAND = ADD ] && { " + result + "; exit; }\n" + wait + "\n"
-		must(t, os.WriteFile(node.Bin+"/script", []byte(file), 0o755))
-		conf := delegates(scripted, bridgeConf)
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-			for times := range 3 {
-				for _, verb := range []string{"CHECK", "DEL", "GC"} {
-					for _, name := range []string{goFile, "/run/waits"} {
-						must(t, os.RemoveAll(name))
-					}
-					if there := files(t, stateDir) != ""; !there {
-						call(t, "ADD", pod, conf).ok(t)
-					}
-					interrupt(t, verb, pod, forGC(conf), sig, times)
-					if verb != "CHECK" {
-						nothingLeft(t, pod)
-					}
-				}
-			}
-		}
-	})
-}
-
-// interrupt sends signals to a call while its delegate runs. The delegate then ends, and the call must succeed.
-func interrupt(t *testing.T, verb, pod, conf string, sig syscall.Signal, times int) {
-	t.Helper()
-	cmd := devinfo(verb, pod, conf)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	must(t, cmd.Start())
-	eventually(t, "the delegate runs", func() bool { _, err := os.Stat("/run/waits"); return err == nil })
-	for range times {
-		must(t, cmd.Process.Signal(sig))
-		taken(t, cmd.Process.Pid)
-	}
-	releaseChild(t)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%s, %d times %v: %v: %s", verb, times, sig, err, &out)
-	}
-}
-
 // The journal must keep the largest accepted configuration and its result for DEL.
 func TestLargestConfigurationCanBeAddedAndDeleted(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
 		const limit = 8 << 20
 		list, end := `{"cniVersion": "1.1.0", "name": "net", "type": "devinfo", "delegates": [{"type": "script", "note": "`, `"}]}`
 		full := list + strings.Repeat("<", limit-len(list)-len(end)) + end // \u003c takes six times the space
-		script(t, `printf '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "%s", "more": "' $CNI_NETNS; head -c 9900000 /dev/zero | tr '\0' x; echo '"}]}'`)
+		script(t, `printf '{"cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": "%s", "more": "' $CNI_NETNS; head -c 9900000 /dev/zero | tr '\0' x; echo '"}]}'`, "")
 		call(t, "ADD", pod, full+" ").fails(t, 7, "network configuration: has more than 8 MiB")
 		prev := call(t, "ADD", pod, full).ok(t)
 		delLeavesNothing(t, pod, strings.TrimSuffix(full, "}")+`, "prevResult": `+prev+`}`)

@@ -54,7 +54,7 @@ func valuables(t *testing.T) (state func() string) {
 // believed fails the test if an answer or the journal contains the address in the file outside.
 func believed(t *testing.T, a answer) {
 	t.Helper()
-	for _, text := range []string{a.stdout, a.stderr, read(t, stateDir+"/attachments/net@c0ffee@net1")} {
+	for _, text := range []string{a.stdout, a.stderr, read(t, itsEntry)} {
 		if strings.Contains(text, marked) {
 			t.Fatalf("the file outside was read:\n%s", text)
 		}

@@ -2,40 +2,51 @@ package kernel_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
+
+	"devinfo-cni.io/test/difftest"
 )
 
-const goFile = "/run/go"
+const (
+	goFile    = "/run/go"
+	waitsFile = "/run/waits"
+	childLog  = "/run/child.log" // calls of the child and of the script, one per line
 
-// slow is a delegate whose ADD waits until goFile exists.
-const slow = `{"type": "child", "play": {"until": "` + goFile + `"}}`
+	// wait is a part of a script that waits until goFile exists.
+	wait = `touch ` + waitsFile + `; until [ -e ` + goFile + ` ]; do sleep 0.01; done; echo waited >>` + childLog
+)
 
-// atChild starts an ADD and waits until the slow delegate runs.
-func atChild(t *testing.T, cmd *exec.Cmd) (stdout *bytes.Buffer) {
+// interrupted returns the answer of a call that gets signals while its delegate waits: the process, or its process group, as
+// from a terminal. The delegate then goes on.
+func interrupted(t *testing.T, verb, pod, conf string, sig syscall.Signal, group bool, times int) answer {
 	t.Helper()
-	must(t, os.RemoveAll(goFile))
-	stdout = new(bytes.Buffer)
-	cmd.Stdout = stdout
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = 2 * time.Minute
+	must(t, os.RemoveAll(goFile), os.RemoveAll(waitsFile))
+	cmd := devinfo(verb, pod, conf)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &stdout, &stderr, &syscall.SysProcAttr{Setpgid: true}
 	must(t, cmd.Start())
-	eventually(t, "the child runs", func() bool { return read(t, childLog) == "ADD\n" })
-	return stdout
-}
-
-func releaseChild(t *testing.T) {
-	t.Helper()
+	eventually(t, "the delegate waits", func() bool { _, err := os.Stat(waitsFile); return err == nil })
+	to := cmd.Process.Pid
+	if group {
+		to = -to
+	}
+	for range times {
+		must(t, syscall.Kill(to, sig))
+		taken(t, cmd.Process.Pid)
+	}
 	must(t, os.WriteFile(goFile, nil, 0o644))
+	_ = cmd.Wait()
+	return answer{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
 // taken waits until the process has handled its signals: none is pending, and all its threads sleep
@@ -54,27 +65,40 @@ func taken(t *testing.T, pid int) {
 	})
 }
 
-// A terminal sends the signal to its process group. A delegate has its own group, so it runs to its end before ADD
-// undoes it.
+// A delegate has its own process group, so it runs to its end before ADD undoes it. The second signal must not stop that.
 func TestSignalLetsDelegateEndAndUndoesADD(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
+		script(t, wait+"\n"+result, "")
 		for _, c := range []struct {
-			sig syscall.Signal
-			to  int // 1 = the process, -1 = its group
-		}{{syscall.SIGTERM, 1}, {syscall.SIGINT, 1}, {syscall.SIGINT, -1}} {
+			sig   syscall.Signal
+			group bool
+		}{{syscall.SIGTERM, false}, {syscall.SIGINT, false}, {syscall.SIGINT, true}} {
 			preparedInfo(t)
-			cmd := devinfo("ADD", pod, delegates(bridgeConf, slow, `{"type": "tuning", "mtu": 1400}`))
-			stdout := atChild(t, cmd)
-			for range 2 { // the second signal must not stop the clean-up
-				must(t, syscall.Kill(c.to*cmd.Process.Pid, c.sig))
-				taken(t, cmd.Process.Pid)
-			}
-			same(t, "calls of the child after the signal", read(t, childLog), "ADD\n")
-			releaseChild(t)
-			_ = cmd.Wait()
-			answer{cmd.ProcessState.ExitCode(), stdout.String(), ""}.fails(t, 11, fmt.Sprintf("interrupted by signal %q", c.sig))
-			same(t, "calls of the child", childCalls(t), "ADD\nADD ends\nDEL\n")
+			a := interrupted(t, "ADD", pod, delegates(bridgeConf, scripted, `{"type": "tuning", "mtu": 1400}`), c.sig, c.group, 2)
+			a.fails(t, 11, fmt.Sprintf("interrupted by signal %q", c.sig))
+			same(t, "calls of the delegate", childCalls(t), "ADD\nwaited\nDEL\n")
 			asPrepared(t, pod)
+		}
+	})
+}
+
+// DEL, CHECK and GC run to their end after one or two signals.
+func TestSignalLetsOtherVerbsFinish(t *testing.T) {
+	onStage(t, func(t *testing.T, pod string) {
+		script(t, result, wait)
+		conf := delegates(scripted, bridgeConf)
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+			for times := range 3 {
+				for _, verb := range []string{"CHECK", "DEL", "GC"} {
+					if there := files(t, stateDir) != ""; !there {
+						call(t, "ADD", pod, conf).ok(t)
+					}
+					interrupted(t, verb, pod, forGC(conf), sig, false, times).ok(t)
+					if verb != "CHECK" {
+						nothingLeft(t, pod)
+					}
+				}
+			}
 		}
 	})
 }
@@ -115,60 +139,26 @@ func TestClosedStandardErrorIsNoFailure(t *testing.T) {
 	})
 }
 
-// childLog is the file where the child plugin logs its calls, one per line.
-const childLog = "/run/child.log"
-
-// A play tells the child plugin what to do on ADD. It is part of the plugin's configuration: {"type": "child",
-// "play": {"until": "/run/go"}}.
-type play struct {
-	Until string `json:"until"` // wait until this file exists
-}
-
 // playChild is the child plugin: the test binary under the name "child".
 func playChild() {
-	must := func(err error) {
-		if err != nil {
-			panic(err)
-		}
-	}
-	stdin, err := io.ReadAll(os.Stdin)
-	must(err)
 	var conf struct {
 		CNIVersion    string          `json:"cniVersion"`
 		RuntimeConfig json.RawMessage `json:"runtimeConfig"`
 		PrevResult    json.RawMessage `json:"prevResult"`
-		Play          play            `json:"play"`
 	}
-	must(json.Unmarshal(stdin, &conf))
-	verb := os.Getenv("CNI_COMMAND")
-	must(note(verb, os.Getenv("CNI_ARGS"), string(conf.RuntimeConfig)))
-	if verb != "ADD" {
-		return
-	}
-	if conf.Play.Until != "" {
-		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			if _, err := os.Stat(conf.Play.Until); err == nil {
-				break
-			}
-		}
-		must(note("ADD ends"))
-	}
-	if conf.PrevResult != nil {
-		fmt.Println(string(conf.PrevResult))
-	} else {
-		fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": %q, "sandbox": %q}]}`+"\n",
-			conf.CNIVersion, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
-	}
-}
-
-func note(words ...string) error {
 	log, err := os.OpenFile(childLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
+	if err = cmp.Or(err, json.NewDecoder(os.Stdin).Decode(&conf)); err != nil {
+		panic(err)
 	}
-	defer log.Close()
-	_, err = fmt.Fprintln(log, strings.TrimSpace(strings.Join(words, " ")))
-	return err
+	verb := os.Getenv("CNI_COMMAND")
+	fmt.Fprintln(log, strings.TrimSpace(strings.Join([]string{verb, os.Getenv("CNI_ARGS"), string(conf.RuntimeConfig)}, " ")))
+	switch {
+	case verb != "ADD":
+	case conf.PrevResult != nil:
+		fmt.Println(string(conf.PrevResult))
+	default:
+		fmt.Printf(`{"cniVersion": %q, "interfaces": [{"name": %q, "sandbox": %q}]}`+"\n", conf.CNIVersion, os.Getenv("CNI_IFNAME"), os.Getenv("CNI_NETNS"))
+	}
 }
 
 // childCalls returns the logged calls since the last call of childCalls.
@@ -182,27 +172,20 @@ func childCalls(t *testing.T) string {
 // A named pipe without a reader must not block calls, and a link must not lead to another file.
 func TestLogFileMustBeRegularFileWithOneName(t *testing.T) {
 	onStage(t, func(t *testing.T, pod string) {
-		nodeSettings(t, map[string]any{"logFile": "/run/log"})
-		must(t, os.WriteFile("/run/victim", nil, 0o600))
-		oddities := map[string]func(string) error{
-			"named pipe": oddities["named pipe"], "directory": oddities["directory"],
-			"link":      func(path string) error { return os.Symlink("/run/victim", path) },
-			"hard link": func(path string) error { return os.Link("/run/victim", path) },
-		}
-		for what, why := range map[string]string{
-			"named pipe": `open /run/log: no such device or address`,
-			"directory":  `open /run/log: is a directory`,
-			"link":       `open /run/log: too many levels of symbolic links`,
-			"hard link":  `/run/log: must be a regular file without other hard links`,
+		const log, victim = "/run/log", "/run/victim"
+		nodeSettings(t, map[string]any{"logFile": log})
+		must(t, os.WriteFile(victim, nil, 0o600))
+		for why, put := range map[string]func() error{
+			`open /run/log: no such device or address`:                  func() error { return syscall.Mkfifo(log, 0o644) },
+			`open /run/log: is a directory`:                             func() error { return os.Mkdir(log, 0o755) },
+			`open /run/log: too many levels of symbolic links`:          func() error { return os.Symlink(victim, log) },
+			`/run/log: must be a regular file without other hard links`: func() error { return os.Link(victim, log) },
 		} {
-			must(t, os.RemoveAll("/run/log"))
-			must(t, oddities[what]("/run/log"))
+			must(t, os.RemoveAll(log), put())
 			for _, verb := range []string{"ADD", "CHECK", "DEL"} {
 				a := call(t, verb, pod, standalone)
 				a.ok(t)
-				if !strings.Contains(a.warnings(), `"cannot open the log file" error="`+why+`"`) {
-					t.Errorf("%s: warnings: %s", verb, a.warnings())
-				}
+				difftest.Contains(t, a.warnings(), `"cannot open the log file" error="`+why+`"`)
 			}
 			nothingLeft(t)
 		}
@@ -214,7 +197,7 @@ func TestFailedLogDoesNotSilenceOtherLog(t *testing.T) {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		must(t, err)
 		defer full.Close()
-		defer mount(t, "/run/full", "size=4096", 0)()
+		must(t, os.Mkdir("/run/full", 0o755), unix.Mount("tmpfs", "/run/full", "tmpfs", 0, "size=4096"))
 		must(t, os.WriteFile("/run/full/filler", make([]byte, 4096), 0o600))
 		conf := strings.Replace(standalone, "{", `{"devicID": "of which there is a warning", `, 1)
 		for verb, logFile := range map[string]string{"ADD": "/run/full/log", "DEL": "/run/log"} {
@@ -229,9 +212,7 @@ func TestFailedLogDoesNotSilenceOtherLog(t *testing.T) {
 			if logFile == "/run/log" {
 				log = read(t, logFile)
 			}
-			if !strings.Contains(log, "level=WARN") {
-				t.Errorf("logFile %s: the other log says %q", logFile, log)
-			}
+			difftest.Contains(t, log, "level=WARN")
 		}
 	})
 }

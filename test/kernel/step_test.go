@@ -24,6 +24,7 @@ type mishap struct {
 }
 
 const (
+	itsEntry = stateDir + "/attachments/net@c0ffee@net1"
 	notOurs  = "5: " + infoFile + ": not a regular file (mode "
 	unplug   = `find /run/sys -depth -name ` + vf + ` -exec rm -r {} +`
 	atLease  = stateDir + "/leases/file/net-c0ffee_net1"
@@ -42,8 +43,8 @@ var mishaps = map[string]mishap{
 	"strictly unplugged":        {unplug, "100: deviceID names the PCI function " + vf + ", which is not on this node", "", true},
 	"/sys is gone":              {`rm -r /run/sys`, "ok", "", false},
 	"the journal is gone":       {`rm -r ` + stateDir, between, "", false},
-	"our entry is garbage":      {`echo garbage > ` + oddEntry, "ok", vfFile, false},
-	"our entry is a pipe":       {`rm ` + oddEntry + `; mkfifo ` + oddEntry, between, "", false},
+	"our entry is garbage":      {`echo garbage > ` + itsEntry, "ok", vfFile, false},
+	"our entry is a pipe":       {`rm ` + itsEntry + `; mkfifo ` + itsEntry, between, "", false},
 	"a lease dangles":           {`ln -s ../../../attachments/net@thief@net1 ` + atLease + `/net@thief@net1`, "ok", vfFile, false},
 	"the settings are garbage":  {`echo garbage > ` + node.Settings, "ok", vfFile, false},
 	"temporary files are there": {`touch ` + itsTemps, "ok", vfFile, false},
@@ -58,7 +59,7 @@ func TestMishapsBetweenTwoStepsLeaveNoState(t *testing.T) {
 			for at := range 3 {
 				t.Log(what, at)
 				mend := keep(t)
-				script(t, m.script+"\n"+result)
+				script(t, m.script+"\n"+result, "")
 				conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)
 				if m.strict {
 					conf = strings.Replace(conf, "{", `{"strict": true, `, 1)
@@ -102,7 +103,7 @@ func TestNetnsRemovedBetweenTwoStepsFailsADD(t *testing.T) {
 			pod := t.TempDir() + "/netns"
 			must(t, os.WriteFile(pod, nil, 0o444))
 			must(t, unix.Mount(linktest.NewNetns(t), pod, "", unix.MS_BIND, ""))
-			script(t, `umount -l $CNI_NETNS; rm $CNI_NETNS`+"\n"+result)
+			script(t, `umount -l $CNI_NETNS; rm $CNI_NETNS`+"\n"+result, "")
 			conf := delegates(slices.Insert([]string{bridgeConf, `{"type": "child"}`}, at, scripted)...)
 			call(t, "ADD", pod, conf).failsLike(t, want)
 			nothingLeft(t)
@@ -121,7 +122,7 @@ func TestRedirectedNetnsGivesOneResult(t *testing.T) {
 		socket := strings.Replace(vfs, `"deviceID": "`+vf+`"`, `"deviceInfo": {"type": "memif", "memif": {"role": "master", "path": "/run/m", "mode": "ethernet"}}`, 1)
 		for _, conf := range []string{vfs, socket} {
 			must(t, os.RemoveAll(leads), os.Symlink(pod, leads))
-			script(t, "ln -sfn /proc/self/ns/net "+leads+"\n"+result)
+			script(t, "ln -sfn /proc/self/ns/net "+leads+"\n"+result, "")
 			add := call(t, "ADD", leads, conf)
 			answers := json.NewDecoder(strings.NewReader(add.stdout))
 			var first, second json.RawMessage
@@ -156,12 +157,4 @@ func asPrepared(t *testing.T, pod string) {
 	same(t, "device-info file", read(t, infoFile), prepared)
 	must(t, os.Remove(infoFile))
 	nothingLeft(t, pod)
-}
-
-// mount mounts a tmpfs at dir until undo is called.
-func mount(t *testing.T, dir, options string, flags uintptr) (undo func()) {
-	t.Helper()
-	must(t, os.MkdirAll(dir, 0o755))
-	must(t, unix.Mount("tmpfs", dir, "tmpfs", flags, "mode=0755,"+options))
-	return func() { must(t, unix.Unmount(dir, 0)) }
 }
