@@ -96,7 +96,7 @@ func (f *file) ReadDir(n int) ([]fs.DirEntry, error) {
 	f.unlisted = f.unlisted[len(list):]
 	entries := make([]fs.DirEntry, len(list))
 	for i, n := range list {
-		entries[i] = n
+		entries[i] = fs.FileInfoToDirEntry(info{n.name, n})
 	}
 	return entries, nil
 }
@@ -140,7 +140,7 @@ func (n *node) unpack(root *os.Root, at string) error {
 	return nil
 }
 
-// node is a file, link or directory of the tree. It implements fs.DirEntry.
+// node is a file, link or directory of the tree.
 type node struct {
 	name    string
 	mode    fs.FileMode   // only the type
@@ -153,11 +153,7 @@ type node struct {
 
 func newDir(name string) *node { return &node{name: name, mode: fs.ModeDir} }
 
-func (n *node) Name() string      { return n.name }
-func (n *node) IsDir() bool       { return n.mode.IsDir() }
-func (n *node) Type() fs.FileMode { return n.mode.Type() }
-
-func (n *node) Info() (fs.FileInfo, error) { return info{n.name, n}, nil }
+func (n *node) IsDir() bool { return n.mode.IsDir() }
 
 // info is the fs.FileInfo of a node under the requested name.
 type info struct {

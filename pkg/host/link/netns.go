@@ -48,15 +48,6 @@ func checkNetns(path string) error {
 	return fmt.Errorf("%w: not a mount of a network namespace", ErrNoNetns)
 }
 
-// HasNetns reports whether path is a network namespace. It returns no error if [CheckNetns] returns ErrNoNetns.
-func HasNetns(path string) (bool, error) {
-	err := CheckNetns(path)
-	if errors.Is(err, ErrNoNetns) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // NetnsNamesProcess reports whether path, or its target if it is a symbolic link, names a network namespace by one
 // of its processes, such as /proc/4711/ns/net. After the process ends, its number may be reused. A recorded path of
 // this kind therefore does not identify the network namespace.
@@ -180,7 +171,7 @@ func Elsewhere(enter, f func() error) error {
 // NetnsGone reports whether a network namespace no longer exists, so that the caller may delete its resources. In a
 // container, the network namespaces of the host may not be visible; then NetnsGone returns an error.
 func NetnsGone(path string) (bool, error) {
-	if there, err := HasNetns(path); there || err != nil {
+	if err := CheckNetns(path); !errors.Is(err, ErrNoNetns) {
 		return false, err
 	}
 	if NetnsNamesProcess(path) {

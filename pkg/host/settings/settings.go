@@ -157,27 +157,15 @@ func short(value []byte) string {
 }
 
 // hashKind returns the kind of a hash that [short] has made, or "".
-func hashKind(value string) string {
-	kind, _, is := strings.Cut(value, ":")
-	if !is {
-		return ""
-	}
-	return kind
-}
+func hashKind(value string) string { return value[:strings.Index(value, ":")+1] }
 
 // Harmless returns the settings with the values of a new interface for those that would take traffic from the next pod
 // or show it to somebody else.
 func (s Dump) Harmless() Dump {
 	h := maps.Clone(s)
-	for _, name := range []string{"noarp", "promisc", "allmulti"} {
-		delete(h, name)
-	}
-	for name := range xdpModes() {
-		delete(h, name)
-	}
-	for name := range tcxPoints() {
-		delete(h, name)
-	}
+	maps.DeleteFunc(h, func(name, _ string) bool {
+		return slices.Contains([]string{"noarp", "promisc", "allmulti"}, name) || xdpModes()[name] != 0 || tcxPoints()[name] != 0
+	})
 	h["multicast"] = "on"
 	if h["mode"] != "" {
 		h["mode"] = "00"

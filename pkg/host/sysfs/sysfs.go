@@ -9,6 +9,7 @@
 package sysfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -88,44 +89,41 @@ func ID(bus, name string) string { return bus + "-" + name }
 // function of either, and a VF's PF. The name is a PCI address, or the name of a device on the auxiliary or
 // vDPA bus. Lineage returns nil for a missing device or any other name.
 func (f *FS) Lineage(name string) (line []Object, err error) {
-	add := func(bus, name, at string) error {
-		d := f.in(at)
-		line = append(line, Object{ID(bus, name), d.inode()})
-		return d.err
-	}
-	address, notPCI := pci.Parse(name)
-	function := &address
-	if notPCI != nil {
-		v, isVDPA, err := f.VDPA(name)
-		if function = nil; isVDPA {
-			name, function = v.SF, v.PCI
-			err = add("vdpa", v.Name, v.dir)
+	for name != "" {
+		bus, at, above, err := f.find(name)
+		if d := f.in(at); err == nil && at != "" {
+			line = append(line, Object{ID(bus, path.Base(at)), d.inode()})
+			err = d.err
 		}
 		if err != nil {
 			return nil, err
 		}
-		aux, isAux, err := f.Auxiliary(name)
-		if isAux { // an auxiliary device is traced through its PCI function
-			function = aux.PCI
-		}
-		if isAux && aux.IsSF() {
-			err = add("auxiliary", aux.Name, aux.dir)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	for function != nil {
-		fn, ok, err := f.PCI(*function)
-		if ok {
-			err = add("pci", fn.Address.String(), fn.dir)
-		}
-		if err != nil {
-			return nil, err
-		}
-		function = fn.PF
+		name = above
 	}
 	return line, nil
+}
+
+// find returns the bus and the directory of a device that [FS.Lineage] lists, and the name of the one that contains it. An
+// auxiliary device without a place in the line has no directory.
+func (f *FS) find(name string) (bus, at, above string, err error) {
+	text := func(a *pci.Address) string {
+		if a == nil {
+			return ""
+		}
+		return a.String()
+	}
+	if a, err := pci.Parse(name); err == nil {
+		fn, _, err := f.PCI(a)
+		return "pci", fn.dir, text(fn.PF), err
+	}
+	if v, ok, err := f.VDPA(name); ok || err != nil {
+		return "vdpa", v.dir, cmp.Or(v.SF, text(v.PCI)), err
+	}
+	aux, _, err := f.Auxiliary(name)
+	if aux.IsSF() {
+		at = aux.dir
+	}
+	return "auxiliary", at, text(aux.PCI), err
 }
 
 // DeviceAt returns the name, for [FS.Lineage], of the innermost device that an absolute path below /sys leads into. It
