@@ -35,7 +35,7 @@ access to the Kubernetes API.
 
 Exit codes:
   0  stopped by a signal, or uninstalled
-  1  cannot start or uninstall
+  1  cannot start, uninstall or go on
   2  the command line is invalid`
 
 func command() *cobra.Command {
@@ -95,7 +95,9 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	}
 	defer release()
 	alone.Store(true)
-	a.Run(ctx)
+	if err := a.Run(ctx); err != nil {
+		return err
+	}
 	log.Info("stopped")
 	return nil
 }

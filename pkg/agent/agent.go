@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"devinfo-cni.io/pkg/agent/inject"
@@ -122,8 +123,10 @@ func (a *Agent) report(component string, err error) {
 }
 
 // Run runs the components until ctx ends and their work in progress is done. Kubernetes kills the container, and a delegate's
-// DEL with it, after 30 s; the next agent's sweep repeats it.
-func (a *Agent) Run(ctx context.Context) {
+// DEL with it, after 30 s; the next agent's sweep repeats it. The error is that of [Agent.removed], with which Run ends.
+func (a *Agent) Run(ctx context.Context) (gone error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	var components sync.WaitGroup
 	component := func(pause time.Duration, f func(context.Context)) {
 		components.Go(func() {
@@ -134,7 +137,13 @@ func (a *Agent) Run(ctx context.Context) {
 		})
 	}
 	a.keep(ctx) // first, because the components use the settings
-	component(a.CheckInterval, a.keep)
+	component(a.CheckInterval, func(ctx context.Context) {
+		if gone = a.removed(); gone != nil {
+			end()
+			return
+		}
+		a.keep(ctx)
+	})
 	component(a.LookInterval, a.look)
 	if a.SweepInterval > 0 {
 		component(a.SweepInterval, a.sweep)
@@ -147,6 +156,25 @@ func (a *Agent) Run(ctx context.Context) {
 		})
 	}
 	components.Wait()
+	return gone
+}
+
+// removed returns an error if a directory of the node was removed that the agent's container mounts, or one above it. The
+// mount still leads to the old directory, where no journal entry will ever appear. The next container mounts the new one.
+func (a *Agent) removed() error {
+	node, _ := a.Node() // if it cannot be read, it has the defaults
+	dirs := []string{a.Plugin.Dir, filepath.Dir(a.NodeConfig), node.StateDir, node.DeviceInfoDir, node.CDIDir}
+	if a.Injection != nil {
+		dirs = append(dirs, a.Injection.StageDir)
+	}
+	for _, dir := range dirs {
+		for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if stat, err := os.Stat(dir); err == nil && stat.Sys().(*syscall.Stat_t).Nlink == 0 {
+				return fmt.Errorf("%s was removed on the node, and this container still mounts what was there: the next one mounts the new directory", dir)
+			}
+		}
+	}
+	return nil
 }
 
 // inject runs the NRI plugin until ctx ends or a requirement, such as the node's settings, is missing.

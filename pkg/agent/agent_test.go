@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -330,6 +331,28 @@ func TestSettingsForOtherNodesAreReported(t *testing.T) {
 	r.must(os.Rename(from, filepath.Join(r.dir, "settings/defaults.json")))
 	a, _ := r.started()
 	difftest.Eventually(t, "reported", func() bool { return strings.Contains(errorOf(a, agent.SettingsDir), "but has defaults.json") })
+}
+
+// A container's mount of a directory leads to that directory after the node has another one in its place.
+func TestAgentEndsWhenADirectoryOfTheNodeIsRemoved(t *testing.T) {
+	for _, name := range []string{"bin", "etc", "state", "info", "cdi", "run/containers"} {
+		r := newRig(t)
+		r.must(os.MkdirAll(filepath.Join(r.dir, "cdi"), 0o755))
+		a := agent.New(r.Options)
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
+		removed, err := os.MkdirTemp(r.dir, "")
+		r.must(err)
+		mounted, err := os.Open(removed)
+		r.must(err, os.Remove(removed))
+		defer mounted.Close()
+		path := filepath.Join(r.dir, name)
+		r.must(os.Rename(path, path+".away"), os.Symlink(fmt.Sprint("/proc/self/fd/", mounted.Fd()), path))
+		difftest.Says(t, <-ended, path+" was removed on the node")
+	}
 }
 
 // What cannot be read is not empty: the component says so, the metrics show what was read last, and nothing is uninstalled.
