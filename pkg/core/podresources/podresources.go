@@ -39,7 +39,10 @@ type Answer struct {
 	Claimed []Claimed
 }
 
-const timeout = 10 * time.Second
+const (
+	timeout = 10 * time.Second
+	largest = 64 << 20 // of an answer; by default gRPC takes 4 MiB
+)
 
 // retries is a gRPC service config. The kubelet limits the rate of requests and answers RESOURCE_EXHAUSTED.
 const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s", "maxBackoff": "2s",
@@ -48,7 +51,8 @@ const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts":
 type method[Request, Response any] = func(podresourcesapi.PodResourcesListerClient, context.Context, *Request, ...grpc.CallOption) (*Response, error)
 
 func ask[Request, Response any](ctx context.Context, socket string, call method[Request, Response]) (*Response, error) {
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(retries))
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultServiceConfig(retries),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largest)))
 	if err != nil {
 		return nil, err
 	}

@@ -109,3 +109,23 @@ func TestKubeletSaysWhoHasWhichDevice(t *testing.T) {
 		}
 	}
 }
+
+// A plugin that counts a GPU's memory gives one device for each MiB.
+func TestAnswersMayBeLargerThanThoseOfMostServices(t *testing.T) {
+	var ids []string
+	for n := range 100_000 {
+		ids = append(ids, fmt.Sprintf("GPU-00000000-0000-0000-0000-000000000000-_-%06d", n))
+	}
+	devices, socket := podresourcestest.Of("example.com/gpu-mem", ids...), filepath.Join(t.TempDir(), "kubelet.sock")
+	podresourcestest.Kubelet{
+		Pods: func() ([]*podresourcesapi.PodResources, error) {
+			return []*podresourcesapi.PodResources{podresourcestest.Pod("shop", "web", devices)}, nil
+		}, Plugins: func() ([]*podresourcesapi.ContainerDevices, error) { return devices, nil },
+	}.Serve(t, socket)
+	answer, err := podresources.Ask(t.Context(), socket)
+	difftest.Must(t, err)
+	difftest.Equal(t, len(answer.Given), len(ids))
+	is, err := podresources.Advertised(t.Context(), socket, "example.com/gpu-mem", ids[0])
+	difftest.Must(t, err)
+	difftest.Equal(t, is, true)
+}
