@@ -160,24 +160,18 @@ exit 3
 `)
 	// The path does not exist in a pod that mounts nothing of the kubelet.
 	const outOfSight = "/no/such/plugins/driver/state"
-	if got := devinfoctl(outOfSight, end...); !strings.Contains(got, "cannot tell whether cni-dra-driver has a record of it") || !strings.HasSuffix(got, "exit 3\n") {
-		t.Errorf("out of sight of the driver's records: %s", got)
-	}
-	if got := devinfoctl(outOfSight, "doctor"); strings.Contains(got, "gc --claim") || !strings.Contains(got, "cni-dra-driver's records of 3 claims with leases are not visible here") {
-		t.Errorf("doctor out of sight: %s", got)
-	}
+	difftest.Contains(t, devinfoctl(outOfSight, end...), "cannot tell whether cni-dra-driver has a record of it", "exit 3\n")
+	blind := devinfoctl(outOfSight, "doctor")
+	difftest.Lacks(t, blind, "gc --claim")
+	difftest.Contains(t, blind, "cni-dra-driver's records of 3 claims with leases are not visible here")
 	aside := filepath.Join(claims, "u1.json.corrupt")
 	n.must(os.Rename(filepath.Join(claims, "u1.json"), aside))
-	if got := devinfoctl(claims, end...); !strings.Contains(got, "cni-dra-driver has set its damaged record aside, /claims/u1.json.corrupt, so its pods may still have the devices") || !strings.HasSuffix(got, "exit 3\n") {
-		t.Errorf("with a damaged record of the driver's: %s", got)
-	}
-	if got := devinfoctl(claims, "doctor"); strings.Contains(got, of.EndCommand()) || !strings.Contains(got, "claim shop/fast: has leases of 0000:03:00.5, but cni-dra-driver could not read its record") {
-		t.Errorf("doctor with a damaged record: %s", got)
-	}
+	difftest.Contains(t, devinfoctl(claims, end...), "cni-dra-driver has set its damaged record aside, /claims/u1.json.corrupt, so its pods may still have the devices", "exit 3\n")
+	damaged := devinfoctl(claims, "doctor")
+	difftest.Lacks(t, damaged, of.EndCommand())
+	difftest.Contains(t, damaged, "claim shop/fast: has leases of 0000:03:00.5, but cni-dra-driver could not read its record")
 	n.must(os.Remove(aside))
-	if got := devinfoctl(claims, "doctor"); !strings.Contains(got, "claim shop/fast: has leases of 0000:03:00.5") || !strings.Contains(got, "Remedy: "+of.EndCommand()+"\n") {
-		t.Errorf("doctor: %s", got)
-	}
+	difftest.Contains(t, devinfoctl(claims, "doctor"), "claim shop/fast: has leases of 0000:03:00.5", "Remedy: "+of.EndCommand()+"\n")
 	difftest.Same(t, "without a record of the driver's", devinfoctl(claims, end...), `claim shop/fast: ended the leases of 0000:03:00.5
 claim shop/fast: ended the leases of 0000:03:00.5
 `)

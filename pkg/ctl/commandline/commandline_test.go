@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"devinfo-cni.io/pkg/core/build"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/test/difftest"
@@ -55,6 +56,7 @@ func TestCommandLineIsCheckedWithRemedy(t *testing.T) {
 		"shwo a":          `! unknown command "shwo"; did you mean show? See my prog --help`,
 		"nothing":         `! unknown command "nothing"; see my prog --help`,
 		"__complete -f j": "table\njson\n:4",
+		"--version":       "my prog version " + build.Read().String(),
 	} {
 		var out, ignored bytes.Buffer
 		var format string

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/validate"
+	"devinfo-cni.io/pkg/host/nic"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 )
@@ -49,6 +51,27 @@ func abandoned(netns string) node.ClaimLeases {
 	}
 }
 
+// unleased returns an attachment without a device of its own.
+func unleased(state check.State, why string, verdict node.Comparison) node.Attachment {
+	a := held("2", "ns/b", "", "/n2")
+	a.Has, a.State, a.Why, a.Verdict = nil, state, why, &verdict
+	return a
+}
+
+// locked returns the facts of a node where sriov-cni has given a VF to a network namespace.
+func locked(netns string, gone bool) *doctor.Live {
+	return live(func(l *doctor.Live) {
+		l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: netns, Gone: gone}}
+	})
+}
+
+// given returns the facts of a node whose kubelet has given the VF to a pod.
+func given(pod string) *doctor.Live {
+	return live(func(l *doctor.Live) {
+		l.Devices = []podresources.Given{{Pod: pod, Resource: "example.com/vf", Device: "0000:03:00.2"}}
+	})
+}
+
 func live(change func(l *doctor.Live)) *doctor.Live {
 	build := build.Info{Revision: "0123456789abcdef"}
 	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}, Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist"}}}
@@ -61,7 +84,8 @@ func live(change func(l *doctor.Live)) *doctor.Live {
 // Each case is a node with one defect. want lists all findings except those of checks without a problem.
 func TestDefectsAreReportedWithRemedy(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
-	one := []doctor.VF{vf("2", settings.VF{})}
+	one, aside := []doctor.VF{vf("2", settings.VF{})}, abandoned("/n1")
+	aside.Aside = "/claims/u1.json.corrupt"
 	for name, test := range map[string]struct {
 		facts doctor.Evidence
 		want  []string // level, check, text
@@ -69,34 +93,30 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"nothing": {doctor.Evidence{}, nil},
 		"two pods": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/b", "", "/n2")}},
 			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (CNI)"}},
-		"one pod, twice": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
-		"a pod without a lease": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), func() node.Attachment {
-			a := held("2", "ns/b", "", "/n2")
-			a.Has = nil
-			return a
-		}()}}, nil},
+		"one pod, twice":        {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), held("2", "ns/a", "", "/n1")}}, nil},
+		"a pod without a lease": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1"), unleased(check.OK, "", node.Comparison{})}}, nil},
+		"a wrong attachment": {doctor.Evidence{Attachments: []node.Attachment{unleased(check.DeviceLost, "it is gone", node.Comparison{Problem: "it is gone", Remedy: "delete the pod"})}},
+			[]string{"error attachments pod ns/b, net/c/net1: DeviceGone: it is gone"}},
+		"a changed attachment": {doctor.Evidence{Attachments: []node.Attachment{unleased(check.OK, "", node.Comparison{Warnings: []string{"rdma", "more"}})}},
+			[]string{"warning attachments pod ns/b, net/c/net1: changed: rdma"}},
+		"an attachment without a device": {doctor.Evidence{Attachments: []node.Attachment{unleased(check.OK, "it found none", node.Comparison{})}},
+			[]string{"info attachments pod ns/b, net/c/net1: at ADD: it found none"}},
+		"an attachment that is being made, and one out of sight": {doctor.Evidence{Attachments: []node.Attachment{unleased(check.Adding, "", node.Comparison{Warnings: []string{"x"}}), unleased(check.Unknown, "not root", node.Comparison{})}},
+			[]string{"unknown attachments pod ns/b, net/c/net1: Unknown: not root", "info attachments pod ns/b, net/c/net1: Adding"}},
 		"a claim without its driver": {doctor.Evidence{VFs: []doctor.VF{vf("2", settings.VF{VLAN: 7})}, Unrecorded: []node.ClaimLeases{abandoned("/n1")}},
 			[]string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
-		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
-		})}, []string{"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2",
+		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: locked("/n2", false)}, []string{"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2",
 			"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
-		"two pods on a PF": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
-		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
-		})}, nil},
-		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: "0000:03:00.2"}}
-		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
-		"another's lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2"}}
-		})}, []string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
-		"its own lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n1"}}
-		})}, nil},
-		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) {
-			l.Locks = []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/n2", Gone: true}}
-		})}, nil},
+		"two pods on a PF":               {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
+		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: given("ns/a")}, nil},
+		"device plugin and CNI, two pods": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: given("ns/b")},
+			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by pod ns/b (device plugin example.com/vf)"}},
+		"device plugin and DRA": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: given("ns/a")},
+			[]string{"error holders 0000:03:00.2: held by pod ns/a (DRA) and by pod ns/a (device plugin example.com/vf)"}},
+		"another's lock": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: locked("/n2", false)},
+			[]string{"error holders 0000:03:00.2: held by pod ns/a (CNI) and by sriov-cni's lock for /n2"}},
+		"its own lock":       {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: locked("/n1", false)}, nil},
+		"a lock of the dead": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: locked("/n2", true)}, nil},
 		"left trust and VLAN": {doctor.Evidence{VFs: []doctor.VF{by("mlx5_core", vf("3", settings.VF{VLAN: 7, Trust: true, MAC: mac}))}},
 			[]string{"info leftovers 0000:03:00.3: no pod has it, and it has VLAN 7, trust on, unlike the free VFs beside it"}},
 		"left VLAN, and the VF's own MAC": {doctor.Evidence{VFs: []doctor.VF{vf("3", settings.VF{VLAN: 7, MAC: mac})}},
@@ -151,18 +171,20 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"error runtime the container runtime has no NRI socket, and cni-dra-driver needs it"}},
 		"no NRI needed": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NRI = false })},
 			[]string{"info runtime the container runtime has no NRI socket; cni-dra-driver and the injection of devinfo-agent need it"}},
-		"a damaged record": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{func() node.ClaimLeases {
-			c := abandoned("/n1")
-			c.Aside = "/claims/u1.json.corrupt"
-			return c
-		}()}}, []string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver could not read its record and has set it aside as /claims/u1.json.corrupt"}},
+		"a damaged record": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{aside}},
+			[]string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver could not read its record and has set it aside as /claims/u1.json.corrupt"}},
 		"a claim whose driver is away": {doctor.Evidence{Attachments: []node.Attachment{held("2", "ns/a", "ns/c", "/n1")}, Live: live(func(l *doctor.Live) { l.DriverAway = true })},
 			[]string{"error attachments cni-dra-driver does not run on this node: claims of its pods cannot be unprepared, so that these pods stay in Terminating"}},
 		"no claim, and a driver that is away": {doctor.Evidence{Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: live(func(l *doctor.Live) { l.DriverAway = true })}, nil},
 		"an offer":                            {doctor.Evidence{Offer: &state.Offer{Devices: []state.Offered{{Name: "a"}, {Name: "b"}, {Name: "c", Why: "x"}}}}, []string{"ok offer 2 devices offered by the rules"}},
 		"invalid rules":                       {doctor.Evidence{Offer: &state.Offer{Problem: "x"}}, []string{"error offer cni-dra-driver offers nothing: x"}},
 		"an offer without a driver":           {doctor.Evidence{Offer: &state.Offer{}, Live: live(func(l *doctor.Live) { l.DriverAway = true })}, []string{"info offer " + doctor.DriverAway}},
-		"blind":                               {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })}, []string{"unknown sight x"}},
+		"rules that select nothing": {doctor.Evidence{Offer: &state.Offer{Rules: "/r", Unmatched: []state.UnmatchedRule{{Rule: "devices[0]", Why: "no eth7"}}}},
+			[]string{"info offer /r: devices[0] selects no device of this node: no eth7"}},
+		"cards":             {doctor.Evidence{Cards: []nic.Card{{Text: "E810"}, {Text: "X710", OnCard: true}}}, []string{"info cards how devinfo was tried on E810", "info cards how devinfo was tried on X710"}},
+		"no configurations": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NoConf = "/x" })}, []string{"unknown networks /x: no such file or directory"}},
+		"blind": {doctor.Evidence{OfferError: errors.New("o"), Unseen: 2, Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })},
+			[]string{"unknown sight o", "unknown sight cni-dra-driver's records of 2 claims with leases are not visible here", "unknown sight x"}},
 	} {
 		f := test.facts
 		if f.Live == nil {

@@ -137,26 +137,17 @@ func TestGatherFindsWhatIsNoDirectory(t *testing.T) {
 	}
 }
 
-// ADD would only report that it cannot lock a temporary file.
-func TestGatherFindsReadOnlyDirectories(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		p, dir := paths(t)
-		difftest.Must(t, os.Mkdir(filepath.Join(dir, "ro"), 0o755))
-		difftest.Must(t, unix.Mount("tmpfs", filepath.Join(dir, "ro"), "tmpfs", unix.MS_RDONLY, ""))
-		defer func() { _ = unix.Unmount(filepath.Join(dir, "ro"), 0) }() // a mounted directory cannot be removed
-		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "ro/lib/state"), filepath.Join(dir, "infos"), filepath.Join(dir, "ro")
-		difftest.Equal(t, doctor.Gather(t.Context(), p, nil).ReadOnly, []string{p.Settings.StateDir, p.Settings.CDIDir})
-	})
-}
-
-// STATUS fails then, but no runtime asks for it before CNI 1.1.
+// ADD would only report that it cannot lock a temporary file. STATUS fails, but no runtime asks for it before CNI 1.1.
 func TestGatherFindsDirectoriesInWhichADDCannotWrite(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		p, dir := paths(t)
-		full := filepath.Join(dir, "full")
-		difftest.Must(t, os.Mkdir(full, 0o755), unix.Mount("tmpfs", full, "tmpfs", 0, "nr_inodes=1"), os.Symlink("nowhere", filepath.Join(dir, "link")))
-		defer func() { _ = unix.Unmount(full, 0) }()
+		ro, full := filepath.Join(dir, "ro"), filepath.Join(dir, "full")
+		difftest.Must(t, os.Mkdir(ro, 0o755), unix.Mount("tmpfs", ro, "tmpfs", unix.MS_RDONLY, ""), os.Mkdir(full, 0o755), unix.Mount("tmpfs", full, "tmpfs", 0, "nr_inodes=1"))
+		defer func() { _, _ = unix.Unmount(ro, 0), unix.Unmount(full, 0) }() // a mounted directory cannot be removed
+		difftest.Must(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
 		difftest.Write(t, filepath.Join(dir, "file"), "", 0o600)
+		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(ro, "lib/state"), filepath.Join(dir, "infos"), ro
+		difftest.Equal(t, doctor.Gather(t.Context(), p, nil).ReadOnly, []string{p.Settings.StateDir, p.Settings.CDIDir})
 		p.Settings.StateDir, p.Settings.DeviceInfoDir, p.Settings.CDIDir = filepath.Join(dir, "link"), filepath.Join(full, "infos"), filepath.Join(dir, "file")
 		difftest.Equal(t, doctor.Gather(t.Context(), p, nil).Unwritable, map[string]string{
 			p.Settings.StateDir: "symbolic link to nothing", p.Settings.DeviceInfoDir: full + ": not writable: no space left on device", p.Settings.CDIDir: "not a directory",
