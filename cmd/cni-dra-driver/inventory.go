@@ -150,11 +150,9 @@ func (o *inventoryOptions) host() (host inventory.Host, taken map[string]string,
 	if err != nil {
 		return host, nil, err
 	}
-	if host, err = inventory.Live(sys, &settings.Memory{Proc: "/proc"}); err != nil {
-		return host, nil, err
-	}
-	taken, err = journal.LockedBySRIOV(os.DirFS(journal.SRIOVLocks), link.NetnsGone)
-	return host, taken, err
+	host, err = inventory.Live(sys, &settings.Memory{Proc: "/proc"})
+	taken, takenErr := journal.LockedBySRIOV(os.DirFS(journal.SRIOVLocks), link.NetnsGone)
+	return host, taken, cmp.Or(err, takenErr)
 }
 
 // printCards prints how devinfo was tried on NICs like those of the host.

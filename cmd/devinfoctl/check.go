@@ -53,13 +53,11 @@ func checkCommand(t *tool) *cobra.Command {
 		Args: commandline.Args(0, "ATTACHMENT"), ValidArgsFunction: t.complete(true),
 		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
 			list, err := h.Recorded()
+			if err == nil && len(args) > 0 {
+				list, err = h.Choose(list, args[0])
+			}
 			if err != nil {
 				return err
-			}
-			if len(args) > 0 {
-				if list, err = h.Choose(list, args[0]); err != nil {
-					return err
-				}
 			}
 			return t.check(h, list)
 		}),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -66,11 +67,7 @@ func doctorCommand(t *tool) *cobra.Command {
   devinfoctl --capture node.txtar doctor`,
 		PreRun: func(*cobra.Command, []string) { t.tolerant = true },
 		RunE: t.onHost(func(cmd *cobra.Command, h *host, _ []string) error {
-			live, err := t.live(cmd.Context(), h, paths)
-			if err != nil {
-				return err
-			}
-			e, err := h.evidence(live)
+			e, err := h.evidence(t.live(cmd.Context(), h, paths))
 			if err != nil {
 				return err
 			}
@@ -124,9 +121,10 @@ func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.L
 	return h.capturedLive()
 }
 
-func (h *host) evidence(live *doctor.Live) (*doctor.Evidence, error) {
-	devices, err := h.devices()
-	if err != nil {
+// evidence returns what doctor examines, with the result of live or capturedLive.
+func (h *host) evidence(live *doctor.Live, err error) (*doctor.Evidence, error) {
+	devices, devicesErr := h.devices()
+	if err = cmp.Or(err, devicesErr); err != nil {
 		return nil, err
 	}
 	return doctor.EvidenceOf(h.Node, devices, live)

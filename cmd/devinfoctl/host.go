@@ -117,10 +117,10 @@ func (t *tool) capturedHost() (*host, error) {
 		}
 	}
 	root, err := os.MkdirTemp("", "devinfoctl-")
-	if err != nil {
-		return nil, fmt.Errorf("unpack %s: %w", t.captureFile, err)
+	if err == nil {
+		err = file.UnpackRoot(root)
 	}
-	if err := file.UnpackRoot(root); err != nil {
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("unpack %s: %w", t.captureFile, err), os.RemoveAll(root))
 	}
 	sys := sysfs.New(file.Sys())

@@ -136,11 +136,8 @@ func offeredCommand(t *tool) *cobra.Command {
 		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
 		RunE: t.onHost(func(_ *cobra.Command, h *host, _ []string) error {
 			offer, err := t.offer(h)
-			if err != nil {
-				return err
-			}
-			list, err := h.Offered(offer)
-			if err != nil {
+			list, listErr := h.Offered(offer)
+			if err = cmp.Or(err, listErr); err != nil {
 				return err
 			}
 			err = t.print(map[string]any{"devices": list}, false, func(w *bytes.Buffer) {

@@ -67,29 +67,22 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	files := &files{root: h.Root, scrub: s, netns: map[string]bool{}, seen: map[string]bool{}}
 	files.capture(h.State.ClaimDir, h.State.Settings)
 	parts, notes, err := h.Parts(slices.Sorted(maps.Keys(files.netns)))
-	if err != nil {
-		return nil, nil, err
-	}
+	sys, denied, sysErr := Sys(h.Sys)
 	a := &archive{title: h.Title, notes: append(files.notes, notes...)}
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		a.add("netlink/"+name, parts[name])
 	}
-	err = a.addJSON(itself, h.State)
+	err = cmp.Or(err, sysErr, a.addJSON(itself, h.State))
 	for _, name := range slices.Sorted(maps.Keys(h.Facts)) {
 		err = cmp.Or(err, a.addJSON("node/"+name+".json", h.Facts[name]))
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	a.entries = append(a.entries, files.entries...)
-	sys, denied, err := Sys(h.Sys)
-	if err != nil {
-		return nil, nil, err
-	}
 	if denied > 0 {
 		a.notes = append(a.notes, fmt.Sprintf("%d attributes in /sys may be read by root only", denied))
 	}
-	a.entries = append(a.entries, sys...)
+	a.entries = slices.Concat(a.entries, files.entries, sys)
 	if s != nil {
 		a.scrub(s)
 	}
@@ -165,9 +158,7 @@ func plain(data []byte) bool {
 
 func Machine() (name, release string) {
 	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil {
-		return "host", ""
-	}
+	_ = unix.Uname(&uts) // it fails only for a wrong address
 	return unix.ByteSliceToString(uts.Nodename[:]), unix.ByteSliceToString(uts.Release[:])
 }
 
@@ -182,12 +173,8 @@ func Name(machine string) string { return notInNames.ReplaceAllString(strings.To
 func Secrets(sysfs string) []string {
 	name, _ := Machine()
 	short, _, _ := strings.Cut(name, ".")
-	secrets := []string{name, short}
-	files := []string{"/etc/machine-id"}
-	for _, file := range []string{"product_serial", "product_uuid", "board_serial", "chassis_serial"} {
-		files = append(files, filepath.Join(sysfs, "class/dmi/id", file))
-	}
-	for _, file := range files {
+	secrets, dmi := []string{name, short}, filepath.Join(sysfs, "class/dmi/id")
+	for _, file := range []string{"/etc/machine-id", dmi + "/product_serial", dmi + "/product_uuid", dmi + "/board_serial", dmi + "/chassis_serial"} {
 		data, _ := os.ReadFile(file)
 		secrets = append(secrets, strings.TrimSpace(string(data)))
 	}

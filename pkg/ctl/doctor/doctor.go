@@ -146,13 +146,10 @@ func Count(n int, what string) string {
 // EvidenceOf returns the evidence of a node. live is nil if the capture has no live facts.
 func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) {
 	list, err := n.Attachments()
-	if err != nil {
-		return nil, err
-	}
 	offer, offerErr := n.Offer()
 	unrecorded, unrecordedErr := n.UnrecordedLeases()
-	if errors.Is(offerErr, fs.ErrPermission) || unrecordedErr != nil {
-		return nil, cmp.Or(unrecordedErr, offerErr)
+	if err = cmp.Or(err, unrecordedErr); err != nil || errors.Is(offerErr, fs.ErrPermission) {
+		return nil, cmp.Or(err, offerErr)
 	}
 	e := &Evidence{
 		Attachments: list, Unrecorded: unrecorded, Offer: offer, OfferError: offerErr,
@@ -167,20 +164,14 @@ func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) 
 // read adds the devices of the host.
 func (e *Evidence) read(host hostdev.Host) (err error) {
 	host.Eswitches = nil // their modes do not matter
-	if e.Devices, _, err = hostdev.Read(host); err != nil {
+	devices, _, devicesErr := hostdev.Read(host)
+	shared, sharedErr := host.Sys.IsRDMAShared()
+	rdma, rdmaErr := host.Sys.RDMADevices()
+	cards, cardsErr := nic.Seen(host.Sys, devices)
+	if err = cmp.Or(devicesErr, sharedErr, rdmaErr, cardsErr); err != nil {
 		return err
 	}
-	shared, err := host.Sys.IsRDMAShared()
-	if err != nil {
-		return err
-	}
-	e.Closed = !shared
-	if e.RDMA, err = host.Sys.RDMADevices(); err != nil {
-		return err
-	}
-	if e.Cards, err = nic.Seen(host.Sys, e.Devices); err != nil {
-		return err
-	}
+	e.Devices, e.Closed, e.RDMA, e.Cards = devices, !shared, rdma, cards
 	for _, d := range e.Devices {
 		if d.Kind == hostdev.VF {
 			e.VFs = append(e.VFs, e.vf(d))

@@ -152,11 +152,8 @@ func (n *Node) Attachments() ([]Attachment, error) {
 // need no comparison.
 func (n *Node) Recorded() ([]Attachment, error) {
 	list, err := n.journaled()
-	if err != nil {
-		return nil, err
-	}
-	claimed, err := n.claimed()
-	if err != nil {
+	claimed, claimedErr := n.claimed()
+	if err = cmp.Or(err, claimedErr); err != nil {
 		return nil, err
 	}
 	own := map[journal.Key]int{}

@@ -73,12 +73,7 @@ func (n *Node) Path(name string) string {
 func (n *Node) dir(path string) *store.Dir { return store.Open(n.Path(path)) }
 
 // text replaces the paths in a message by the paths on the host.
-func (n *Node) text(message string) string {
-	if n.Root == "" {
-		return message
-	}
-	return strings.ReplaceAll(message, n.Root+"/", "/")
-}
+func (n *Node) text(message string) string { return strings.ReplaceAll(message, n.Root+"/", "/") }
 
 // FileThere reports whether a file exists. A file without read permission counts as existing.
 func (n *Node) FileThere(path string) bool {

@@ -7,6 +7,7 @@
 package topology
 
 import (
+	"cmp"
 	"slices"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -53,11 +54,8 @@ type VFs struct {
 // cannot be read. An eswitch that cannot be read is a warning.
 func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachment) (*Topology, error) {
 	devices, warnings, err := hostdev.Read(host)
-	if err != nil {
-		return nil, err
-	}
-	rdma, err := host.Sys.RDMADevices()
-	if err != nil {
+	rdma, rdmaErr := host.Sys.RDMADevices()
+	if err = cmp.Or(err, rdmaErr); err != nil {
 		return nil, err
 	}
 	r := &reader{at: map[hostdev.Place]*Node{}, top: &Topology{Devices: []*Node{}, Warnings: warnings}}

@@ -35,20 +35,13 @@ func (c Checker) network(d *Document) {
 		d.wrong("", d.data, "must be a CNI configuration, an object")
 		return
 	}
-	switch kind := text(n.object["kind"]); {
-	case kind == definition:
-		if n.definition() {
-			n.check()
-		}
-	case makers[kind] != "":
-		if n.metaPlugins(makers[kind]) {
-			n.check()
-		}
+	kind := text(n.object["kind"])
+	delegates, path := multusDelegates(n.object)
+	switch {
+	case kind == definition && !n.definition(), makers[kind] != "" && !n.metaPlugins(makers[kind]): // there is no configuration
+	case delegates != nil:
+		checkDelegates(n, delegates, path)
 	default:
-		if delegates, path := multusDelegates(n.object); delegates != nil {
-			checkDelegates(n, delegates, path)
-			return
-		}
 		n.check()
 	}
 }
