@@ -17,7 +17,6 @@ type Family struct {
 	Vendor   string
 	Products []Product
 	Finds    []string // the constants below
-	OnePort  bool     // the driver makes one interface for a function, so that a pod can have its device nodes alone
 	Limits   []string // what a pod cannot have, or the administrator must know
 	Tried    []Trial  // none = devinfo follows the driver's source
 }

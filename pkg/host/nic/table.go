@@ -40,7 +40,7 @@ var Families = []*Family{
 			{Name: "BlueField-2", IDs: []string{"15b3:a2d6"}},
 			{Name: "BlueField-3", IDs: []string{"15b3:a2dc"}},
 		},
-		Finds: []string{VF, Switchdev, RDMA, VDPA, VFIO}, OnePort: true, Limits: []string{exclusive, bifurcated},
+		Finds: []string{VF, Switchdev, RDMA, VDPA, VFIO}, Limits: []string{exclusive, bifurcated},
 		Tried: []Trial{{How: Written, Host: "mlx5-legacy"}, {How: Written, Host: "mlx5-switchdev"}, {How: Written, Host: "mlx5-vdpa"}, {How: Written, Host: "mlx5-infiniband"}},
 	},
 	{
@@ -53,13 +53,13 @@ var Families = []*Family{
 			{Name: "E830", IDs: []string{"8086:12d1", "8086:12d2", "8086:12d3", "8086:12d4"}},
 			{Name: "E800 series", VFs: []string{"8086:1889"}},
 		},
-		Finds: []string{VF, Switchdev, RDMA, VFIO}, OnePort: true,
+		Finds:  []string{VF, Switchdev, RDMA, VFIO},
 		Limits: []string{"several ports, on a PF with SFs", exclusive},
 	},
 	{
 		Driver: "iavf", VFDriver: "iavf", Vendor: "Intel",
 		Products: []Product{{Name: "adaptive VF, in a VM"}},
-		Finds:    []string{VFIO}, OnePort: true, Limits: []string{noPF},
+		Finds:    []string{VFIO}, Limits: []string{noPF},
 		Tried: []Trial{{How: Written, Host: "virtio-vm"}},
 	},
 	{
@@ -71,7 +71,7 @@ var Families = []*Family{
 			{Name: "700 series", VFs: []string{"8086:154c", "8086:1571"}},
 			{Name: "X722", IDs: []string{"8086:37ce", "8086:37cf", "8086:37d0", "8086:37d1", "8086:37d2", "8086:37d3"}, VFs: []string{"8086:37cd"}},
 		},
-		Finds: []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{"RDMA on X722 only"},
+		Finds: []string{VF, RDMA, VFIO}, Limits: []string{"RDMA on X722 only"},
 		Tried: []Trial{{How: Written, Host: "i40e"}},
 	},
 	{
@@ -82,7 +82,7 @@ var Families = []*Family{
 			{Name: "X550", IDs: []string{"8086:1563", "8086:15d1"}, VFs: []string{"8086:1565"}},
 			{Name: "X552, X553", VFs: []string{"8086:15a8", "8086:15c5"}},
 		},
-		Finds: []string{VF, VFIO}, OnePort: true,
+		Finds: []string{VF, VFIO},
 	},
 	{
 		Driver: "igb", VFDriver: "igbvf", Vendor: "Intel",
@@ -91,7 +91,7 @@ var Families = []*Family{
 			{Name: "I350", IDs: []string{"8086:1521", "8086:1522", "8086:1523", "8086:1524"}, VFs: []string{"8086:1520"}},
 			{Name: "I210", IDs: []string{"8086:1533", "8086:1536", "8086:1537", "8086:1538", "8086:157b", "8086:157c"}},
 		},
-		Finds: []string{VF, VFIO}, OnePort: true, Limits: []string{"no VFs of I210"},
+		Finds: []string{VF, VFIO}, Limits: []string{"no VFs of I210"},
 		Tried: []Trial{{How: Emulated}, {How: Captured, Host: "igb-sriov"}, {How: Captured, Host: "rxe-rdma"}},
 	},
 	{
@@ -113,7 +113,7 @@ var Families = []*Family{
 			{Name: "BCM574xx", VFs: []string{"14e4:16dc", "14e4:16d3", "14e4:1609"}},
 			{Name: "BCM575xx", VFs: []string{"14e4:1806", "14e4:1808"}},
 		},
-		Finds: []string{VF, Switchdev, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive},
+		Finds: []string{VF, Switchdev, RDMA, VFIO}, Limits: []string{exclusive},
 		Tried: []Trial{{How: Written, Host: "vmd"}},
 	},
 	{
@@ -122,7 +122,7 @@ var Families = []*Family{
 			{Name: "FastLinQ QL41000", IDs: []string{"1077:8070"}, VFs: []string{"1077:8090"}},
 			{Name: "FastLinQ QL45000", IDs: []string{"1077:1634", "1077:1644", "1077:1654", "1077:1656"}, VFs: []string{"1077:1664"}},
 		},
-		Finds: []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive},
+		Finds: []string{VF, RDMA, VFIO}, Limits: []string{exclusive},
 	},
 	{
 		Driver: "cxgb4", VFDriver: "cxgb4vf", Vendor: "Chelsio",
@@ -140,12 +140,12 @@ var Families = []*Family{
 			{Name: "SFC9220", IDs: []string{"1924:0a03"}, VFs: []string{"1924:1a03"}},
 			{Name: "XtremeScale SFC9250", IDs: []string{"1924:0b03"}, VFs: []string{"1924:1b03"}},
 		},
-		Finds: []string{VF, VFIO}, OnePort: true,
+		Finds: []string{VF, VFIO},
 	},
 	{
 		Driver: "sfc_ef100", VFDriver: "sfc_ef100", Vendor: "AMD (Solarflare)",
 		Products: []Product{{Name: "EF100 (Alveo SN1000, U25N)", IDs: []string{"10ee:0100"}, VFs: []string{"10ee:1100"}}},
-		Finds:    []string{VF, Switchdev, VFIO}, OnePort: true,
+		Finds:    []string{VF, Switchdev, VFIO},
 	},
 	{
 		Driver: "nfp", VFDriver: "nfp_netvf", Vendor: "Corigine (Netronome)",
@@ -160,7 +160,7 @@ var Families = []*Family{
 	{
 		Driver: "ionic", VFDriver: "ionic", Vendor: "AMD Pensando",
 		Products: []Product{{Name: "DSC", IDs: []string{"1dd8:1002"}, VFs: []string{"1dd8:1003"}}},
-		Finds:    []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive, since618},
+		Finds:    []string{VF, RDMA, VFIO}, Limits: []string{exclusive, since618},
 	},
 	{
 		Driver: "pds_core", VFDriver: "pds_core", Vendor: "AMD Pensando",
@@ -171,24 +171,24 @@ var Families = []*Family{
 	{
 		Driver: "rvu_nicpf", VFDriver: "rvu_nicvf", Vendor: "Marvell",
 		Products: []Product{{Name: "OCTEON TX2, OCTEON 10", IDs: []string{"177d:a063"}, VFs: []string{"177d:a064", "177d:a0f8"}}},
-		Finds:    []string{VF, VFIO}, OnePort: true, Limits: []string{"no representor-device: the eswitch is another function"},
+		Finds:    []string{VF, VFIO}, Limits: []string{"no representor-device: the eswitch is another function"},
 	},
 	{
 		Driver: "hns3", VFDriver: "hns3", Vendor: "Huawei (HiSilicon)",
 		Products: []Product{
 			{Name: "Kunpeng 920", IDs: []string{"19e5:a220", "19e5:a221", "19e5:a222", "19e5:a224", "19e5:a226"}, VFs: []string{"19e5:a22e", "19e5:a22f"}},
 		},
-		Finds: []string{VF, RDMA, VFIO}, OnePort: true, Limits: []string{exclusive},
+		Finds: []string{VF, RDMA, VFIO}, Limits: []string{exclusive},
 	},
 	{
 		Driver: "hinic", VFDriver: "hinic", Vendor: "Huawei",
 		Products: []Product{{Name: "Hi1822", IDs: []string{"19e5:0200", "19e5:0205", "19e5:0206", "19e5:0210", "19e5:1822"}, VFs: []string{"19e5:375e", "19e5:379e"}}},
-		Finds:    []string{VF, VFIO}, OnePort: true,
+		Finds:    []string{VF, VFIO},
 	},
 	{
 		Driver: "enic", VFDriver: "enic", Vendor: "Cisco",
 		Products: []Product{{Name: "VIC", IDs: []string{"1137:0043", "1137:0044"}, VFs: []string{"1137:0071"}}},
-		Finds:    []string{VF, VFIO}, OnePort: true,
+		Finds:    []string{VF, VFIO},
 	},
 	{
 		Driver: "cxi_core", VFDriver: "cxi_core", Vendor: "HPE (Cray)",
@@ -198,7 +198,7 @@ var Families = []*Family{
 	{
 		Driver: "ena", Vendor: "Amazon",
 		Products: []Product{{Name: "ENA", IDs: []string{"1d0f:ec20"}}},
-		OnePort:  true, Limits: []string{noPF},
+		Limits:   []string{noPF},
 	},
 	{
 		Driver: "efa", Vendor: "Amazon",
@@ -208,7 +208,7 @@ var Families = []*Family{
 	{
 		Driver: "gve", Vendor: "Google",
 		Products: []Product{{Name: "gVNIC", IDs: []string{"1ae0:0042"}}},
-		OnePort:  true, Limits: []string{noPF},
+		Limits:   []string{noPF},
 	},
 	{
 		Driver: "mana", Vendor: "Microsoft",
@@ -223,7 +223,7 @@ var Families = []*Family{
 	{
 		Driver: "virtio-pci", VFDriver: "virtio-pci", Vendor: "Red Hat",
 		Products: []Product{{Name: "virtio-net", IDs: []string{"1af4:1000", "1af4:1041"}}},
-		Finds:    []string{VF, VDPA, VFIO}, OnePort: true,
+		Finds:    []string{VF, VDPA, VFIO},
 		Tried: []Trial{
 			{How: Emulated}, {How: Captured, Host: "vdpa-vf"}, {How: Captured, Host: "vdpa-vf-virtio"}, {How: Captured, Host: "igb-sriov"}, {How: Written, Host: "virtio-vm"},
 		},
