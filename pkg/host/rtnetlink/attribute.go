@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/bits"
 	"slices"
 	"syscall"
 
@@ -58,16 +57,8 @@ func (a Attribute) Padded() []byte {
 
 // Number returns the value of an unsigned attribute, or an error if its size is different.
 func Number[T uint8 | uint16 | uint32](a Attribute) (n T, err error) {
-	if 8*len(a.Value) != bits.Len32(uint32(^n)) {
+	if used, err := binary.Decode(a.Value, binary.NativeEndian, &n); err != nil || used != len(a.Value) {
 		return 0, fmt.Errorf("netlink attribute %d has %d bytes of value: %w", a.Kind, len(a.Value), syscall.EBADMSG)
-	}
-	switch len(a.Value) {
-	case 1:
-		n = T(a.Value[0])
-	case 2:
-		n = T(binary.NativeEndian.Uint16(a.Value))
-	default:
-		n = T(binary.NativeEndian.Uint32(a.Value))
 	}
 	return n, nil
 }

@@ -3,6 +3,7 @@ package rtnetlink
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,7 +63,7 @@ func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
 
 func TestAbsentErrorsMeanMissingObject(t *testing.T) {
 	for err, want := range map[error]bool{
-		syscall.ENOENT: true, syscall.ENODEV: true, syscall.EINVAL: true, syscall.EOPNOTSUPP: true, syscall.EPROTONOSUPPORT: true,
+		syscall.ENOENT: true, syscall.ENODEV: true, ErrNoInterface: true, syscall.EINVAL: true, syscall.EOPNOTSUPP: true, syscall.EPROTONOSUPPORT: true,
 		syscall.EPERM: false, syscall.EMSGSIZE: false, nil: false,
 	} {
 		difftest.Same(t, fmt.Sprint(err), Absent(err), want)
@@ -176,6 +177,44 @@ func library(data []byte) (list []syscall.NetlinkRouteAttr, ok bool) {
 	defer func() { ok = recover() == nil && ok }()
 	list, err := nl.ParseRouteAttr(data)
 	return list, err == nil
+}
+
+func TestInterfacesAreFoundInTheirNamespace(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		pod := linktest.NewNetns(t)
+		linktest.AddVeth(t, "veth0", "eth0", pod)
+		difftest.Must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})) // whose bus_info is N/A
+		c, err := Dial()
+		difftest.Must(t, err)
+		defer c.Close()
+		veth, err := c.Get(Local, 0, SkipStats, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("veth0")))
+		difftest.Must(t, err)
+		again, err := c.Get(Local, veth.Index, SkipStats)
+		difftest.Must(t, err)
+		difftest.Equal(t, []string{veth.Name, again.Name, again.Kind}, []string{"veth0", "veth0", "veth"})
+		peer, err := c.Get(veth.LowerNSID, veth.Lower, SkipStats)
+		difftest.Must(t, err)
+		difftest.Equal(t, []any{peer.Name, peer.NSID, peer.Lower}, []any{"eth0", veth.LowerNSID, veth.Index})
+		for netns, numbered := range map[string]bool{pod: true, linktest.NewNetns(t): false} {
+			file, err := os.Open(netns)
+			difftest.Must(t, err)
+			id, ok, err := c.NSID(int(file.Fd()))
+			difftest.Must(t, err, file.Close())
+			if ok != numbered || ok && id != veth.LowerNSID {
+				t.Errorf("%s is %d, %v; the peer is in %d", netns, id, ok, veth.LowerNSID)
+			}
+		}
+		_, err = c.Get(Local, 1000, SkipStats)
+		difftest.Is(t, err, ErrNoInterface)
+		for want, list := range map[string][]Link{
+			"N/A": {{NSID: Local, Name: "br0"}, {NSID: Local, Name: "br0", Parent: "virtio2", Bus: "virtio"}},
+			"":    {{NSID: 0, Name: "br0"}, {NSID: Local, Name: "br0", Parent: "0000:01:00.0", Bus: "pci"}, {NSID: Local, Name: "none"}},
+		} {
+			for _, l := range list {
+				difftest.Same(t, fmt.Sprintf("%+v", l), c.BusInfo(l), want)
+			}
+		}
+	})
 }
 
 // A program in the pod's network namespace with CAP_NET_ADMIN can send messages to other sockets there.
