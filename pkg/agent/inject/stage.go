@@ -2,6 +2,7 @@ package inject
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,10 +43,7 @@ func (s *stage) open() (err error) {
 	if s.label, err = label(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.root, forAll); err != nil {
-		return err
-	}
-	if err := os.Chmod(s.root, forAll); err != nil { // Mkdir applies the umask
+	if err := cmp.Or(os.MkdirAll(s.root, forAll), os.Chmod(s.root, forAll)); err != nil { // Mkdir applies the umask
 		return err
 	}
 	return store.Private(s.root).Sweep(func(string) {})
@@ -108,10 +106,7 @@ func (s stage) mkdir(path string) error {
 	if err := os.Mkdir(path, forAll); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := os.Chmod(path, forAll); err != nil { // Mkdir applies the umask
-		return err
-	}
-	return s.setLabel(path)
+	return cmp.Or(os.Chmod(path, forAll), s.setLabel(path)) // Mkdir applies the umask
 }
 
 // write atomically writes data to the file, unless the file contains it already. Replacing a file also
@@ -122,13 +117,8 @@ func (s stage) write(dir, name string, data []byte) error {
 		return nil
 	}
 	f, err := store.Replace(s.root, path, func(temp *os.File) error {
-		if _, err := temp.Write(data); err != nil {
-			return err
-		}
-		if err := temp.Chmod(0o444); err != nil {
-			return err
-		}
-		return s.setLabel(temp.Name())
+		_, err := temp.Write(data)
+		return cmp.Or(err, temp.Chmod(0o444), s.setLabel(temp.Name()))
 	})
 	if err != nil {
 		return err

@@ -94,7 +94,6 @@ func (f *FS) VDPAOn(on Device) ([]VDPA, error) {
 // Virtio is a device on the virtio bus, /sys/bus/virtio/devices/virtioN. Its network interface is in
 // virtioN/net, not in the directory net of the PCI function.
 type Virtio struct {
-	Name string
 	PCI  *pci.Address // nearest PCI function above; nil = none (a vDPA simulator)
 	VDPA string       // vDPA device directly above, on virtio_vdpa; "" = none, or not directly above
 }
@@ -105,7 +104,7 @@ func (f *FS) Virtio(name string) (v Virtio, ok bool, err error) {
 	if d.gone {
 		return v, false, d.err
 	}
-	v = Virtio{Name: name, PCI: above(d.at)}
+	v = Virtio{PCI: above(d.at)}
 	parent := path.Dir(d.at)
 	vdpa := f.device("vdpa", path.Base(parent))
 	if !vdpa.gone && vdpa.at == parent {
