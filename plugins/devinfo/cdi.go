@@ -35,7 +35,7 @@ func (c *Call) refuseOwned(spec journal.CDI) error {
 		return failure.New(failure.Config, fmt.Errorf("CDI spec %s: %s", spec.File, foreign), remedy)
 	}
 	if err == nil {
-		_, err = check.ReadSpec(c.Specs, spec.File)
+		err = store.UnlessGone(check.ReadSpec(c.Specs, spec.File))
 	}
 	if errors.As(err, new(*check.ForeignSpecError)) {
 		return failure.New(failure.Config, err, remedy)

@@ -55,34 +55,39 @@ func (c *Checker) file(r *Report, e *journal.Entry) *devinfo.Info {
 	if !e.Wrote {
 		return nil
 	}
-	row := Item{Fact: "device-info file", Journal: "written", File: "there", Verdict: Same}
-	defer func() { r.row(row) }()
 	info, err := c.Dir(e.Dir).Info(e.File)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		row.File, row.Verdict = "gone", Gone
-		r.fail(&Error{FileMissing, fmt.Errorf("device-info file %s is gone", e.Path())})
-		return nil
-	case errors.Is(err, fs.ErrPermission), errors.As(err, new(syscall.Errno)): // not the file's fault
-		row.File, row.Verdict = "not readable", Unseen
-		what := err.Error()
-		if errors.Is(err, fs.ErrPermission) {
-			what = e.Path() + ": reading it takes root"
-		}
-		r.couldNotRead(err, "device-info file "+what)
-		return nil
-	case err != nil:
-		row.File, row.Verdict = "not valid", Differs
-		if errors.As(err, new(*devinfo.InvalidError)) {
-			err = fmt.Errorf("device-info file %w", err)
-		}
-		r.fail(&Error{BadFile, err})
+	r.written(Item{Fact: "device-info file", Journal: "written"}, e.Path(), err)
+	if err != nil {
 		return nil
 	}
 	for _, v := range info.Validate().Warnings() {
 		r.Warnings = append(r.Warnings, v.String())
 	}
 	return info
+}
+
+// written adds the row of a file that ADD has written, whose read has returned err.
+func (r *Report) written(row Item, path string, err error) {
+	switch {
+	case err == nil:
+		row.File, row.Verdict = "there", Same
+	case errors.Is(err, fs.ErrNotExist):
+		row.File, row.Verdict = "gone", Gone
+		r.fail(&Error{FileMissing, fmt.Errorf("%s %s is gone", row.Fact, path)})
+	case errors.Is(err, fs.ErrPermission):
+		row.File, row.Verdict = "not readable", Unseen
+		r.couldNotRead(err, row.Fact+" "+path+": reading it takes root")
+	case errors.As(err, new(syscall.Errno)): // not the file's fault
+		row.File, row.Verdict = "not readable", Unseen
+		r.couldNotRead(err, row.Fact+" "+err.Error())
+	case errors.As(err, new(*ForeignSpecError)):
+		row.File, row.Verdict = "not devinfo's", Differs
+		r.fail(&Error{BadFile, err})
+	default:
+		row.File, row.Verdict = "not valid", Differs
+		r.fail(&Error{BadFile, fmt.Errorf("%s %w", row.Fact, err)})
+	}
+	r.row(row)
 }
 
 // device searches for the device again, with the file as a source, so a file that names another device causes a
@@ -233,43 +238,24 @@ type ForeignSpecError struct{ Path string }
 
 func (e *ForeignSpecError) Error() string { return e.Path + ": CDI spec not written by devinfo" }
 
-// ReadSpec reads a CDI spec that devinfo wrote. It returns nil if the file is missing, or blank, as after a
-// power failure. For another program's spec it returns a [*ForeignSpecError].
-func ReadSpec(dir *store.Dir, file string) ([]byte, error) {
+// ReadSpec returns an error unless the file has a CDI spec that devinfo wrote: fs.ErrNotExist if it is missing, or blank, as
+// after a power failure, and a [*ForeignSpecError] if another program wrote it.
+func ReadSpec(dir *store.Dir, file string) error {
 	text, err := dir.Read(file)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
 	case err != nil:
-		return nil, err
+		return err
 	case len(bytes.TrimSpace(text)) == 0:
-		return nil, nil
+		return fs.ErrNotExist
 	case !cdispec.IsDevinfoSpec(text, file):
-		return nil, &ForeignSpecError{dir.Path(file)}
+		return &ForeignSpecError{dir.Path(file)}
 	}
-	return text, nil
+	return nil
 }
 
 func (c *Checker) spec(r *Report, cdi journal.CDI) {
-	if cdi.File == "" {
-		return
+	if cdi.File != "" {
+		path := filepath.Join(cdi.Dir, cdi.File)
+		r.written(Item{Fact: "CDI spec", Journal: cdi.Device, Source: path}, path, ReadSpec(c.Dir(cdi.Dir), cdi.File))
 	}
-	path := filepath.Join(cdi.Dir, cdi.File)
-	row := Item{Fact: "CDI spec", Journal: cdi.Device, File: "there", Source: path, Verdict: Same}
-	text, err := ReadSpec(c.Dir(cdi.Dir), cdi.File)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		row.File, row.Verdict = "not readable", Unseen
-		r.couldNotRead(err, "CDI spec "+path+": reading it takes root")
-	case errors.As(err, new(*ForeignSpecError)):
-		row.File, row.Verdict = "not devinfo's", Differs
-		r.fail(&Error{BadFile, err})
-	case err != nil:
-		row.File, row.Verdict = "not readable", Unseen
-		r.fail(&Error{Unknown, err})
-	case text == nil:
-		row.File, row.Verdict = "gone", Gone
-		r.fail(&Error{FileMissing, fmt.Errorf("CDI spec %s is gone", path)})
-	}
-	r.row(row)
 }

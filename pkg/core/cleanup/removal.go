@@ -81,7 +81,7 @@ func (r *Removal) RemoveSpec() error {
 		return err
 	}
 	dir := store.Open(spec.Dir)
-	_, err = check.ReadSpec(dir, spec.File)
+	err = store.UnlessGone(check.ReadSpec(dir, spec.File))
 	switch {
 	case errors.As(err, new(syscall.Errno)):
 		return err
