@@ -58,8 +58,6 @@ type Args struct {
 	attachment.Args
 	Path          string // CNI_PATH
 	NetnsOverride string // CNI_NETNS_OVERRIDE
-	StdinData     []byte // the network configuration
-	Command       string // CNI_COMMAND, the verb
 }
 
 // Call is one call of the plugin. It is about one attachment, which its log names, except for GC and STATUS.
@@ -74,9 +72,9 @@ type Call struct {
 }
 
 // newCall returns the call with these arguments. The error may be one of any verb, for which the configuration is unusable.
-func newCall(h Host, args *Args, cfg *config.Config) (*Call, error) {
+func newCall(h Host, verb string, args *Args, cfg *config.Config) (*Call, error) {
 	for _, problem := range cfg.Problems { // every verb needs the name; only DEL works without the version
-		if problem.Key == "name" || problem.Key == "cniVersion" && args.Command != "DEL" || problem.Key == "cni.dev/valid-attachments" && args.Command == "GC" {
+		if problem.Key == "name" || problem.Key == "cniVersion" && verb != "DEL" || problem.Key == "cni.dev/valid-attachments" && verb == "GC" {
 			return nil, problem
 		}
 	}
@@ -87,7 +85,7 @@ func newCall(h Host, args *Args, cfg *config.Config) (*Call, error) {
 		}
 		return nil, failure.New(failure.Config, fmt.Errorf("name: %q is not a valid network name: it must consist of letters, digits, '_', '.' and '-', and begin with a letter or digit", cfg.Name), remedy)
 	}
-	if err := checkVersion(cfg, args.Command, h.Log); err != nil {
+	if err := checkVersion(cfg, verb, h.Log); err != nil {
 		return nil, err
 	}
 	for _, w := range cfg.Warnings() {

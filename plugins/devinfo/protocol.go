@@ -79,15 +79,15 @@ func dispatch(h Host, command string, getenv func(string) string, stdin io.Reade
 	if !ok {
 		return "", failure.New(failure.Environment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}
-	args, err := verb.arguments(command, getenv, stdin)
+	args, text, err := verb.arguments(getenv, stdin)
 	if err != nil {
 		return "", err
 	}
-	cfg, err := config.Parse(args.StdinData)
+	cfg, err := config.Parse(text)
 	if err != nil {
 		return "", failure.New(failure.Decoding, err, "")
 	}
-	c, err := newCall(h, args, cfg)
+	c, err := newCall(h, command, args, cfg)
 	if err != nil {
 		return "", err
 	}
@@ -105,9 +105,9 @@ func dispatch(h Host, command string, getenv func(string) string, stdin io.Reade
 	return cfg.CNIVersion, err
 }
 
-// arguments reads the parameters of a verb.
-func (v verb) arguments(command string, getenv func(string) string, stdin io.Reader) (*Args, error) {
-	args := &Args{Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE"), Command: command}
+// arguments reads the parameters of a verb and the network configuration.
+func (v verb) arguments(getenv func(string) string, stdin io.Reader) (args *Args, text []byte, err error) {
+	args = &Args{Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE")}
 	if v.required != "CNI_PATH" {
 		args.Args = attachment.Args{
 			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"),
@@ -115,16 +115,15 @@ func (v verb) arguments(command string, getenv func(string) string, stdin io.Rea
 		}
 	}
 	if err := checkEnvironment(getenv, strings.Fields(v.required)); err != nil {
-		return nil, failure.New(failure.Environment, err, "the runtime must set it")
+		return nil, nil, failure.New(failure.Environment, err, "the runtime must set it")
 	}
-	var err error
-	if args.StdinData, err = io.ReadAll(io.LimitReader(stdin, int64(v.limit)+1)); err != nil {
-		return nil, failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
+	if text, err = io.ReadAll(io.LimitReader(stdin, int64(v.limit)+1)); err != nil {
+		return nil, nil, failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
 	}
-	if len(args.StdinData) > v.limit {
-		return nil, failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", v.limit>>20), "make it smaller")
+	if len(text) > v.limit {
+		return nil, nil, failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", v.limit>>20), "make it smaller")
 	}
-	return args, nil
+	return args, text, nil
 }
 
 // checkEnvironment returns an error if a variable that the verb needs is missing or malformed.

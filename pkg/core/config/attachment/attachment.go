@@ -28,11 +28,10 @@ type Args struct {
 
 // Attachment is one container's interface on one network.
 type Attachment struct {
-	Network, ContainerID, IfName string
-
-	Netns string
-	Args  pod.Args // CNI_ARGS
-	Path  string   // path of the device-info file; "" = none
+	Args
+	Network string
+	Pairs   pod.Args // of CNIArgs
+	Path    string   // path of the device-info file; "" = none
 }
 
 // New joins a configuration and the parameters of a call. deviceInfoDir is the directory of the file if
@@ -40,10 +39,7 @@ type Attachment struct {
 // other pairs. DEL continues with that attachment.
 func New(cfg *config.Config, args Args, deviceInfoDir string) (*Attachment, error) {
 	pairs, err := pod.ParseArgs(args.CNIArgs)
-	a := &Attachment{
-		Network: cfg.Name, ContainerID: args.ContainerID, IfName: args.IfName,
-		Netns: args.Netns, Args: pairs, Path: cfg.InfoFile,
-	}
+	a := &Attachment{Args: args, Network: cfg.Name, Pairs: pairs, Path: cfg.InfoFile}
 	if a.Path == "" && cfg.AutoFile {
 		a.Path = filepath.Join(deviceInfoDir, FileName(a.Network, a.ContainerID, a.IfName))
 	}
@@ -91,7 +87,7 @@ func BelongsToOtherContainer(file, containerID string) bool {
 func mayBeInterface(name string) bool { return name != "" && len(name) < 16 } // the kernel allows 15 bytes (IFNAMSIZ)
 
 func (a *Attachment) Pod() pod.Identity {
-	return pod.Identity{UID: a.Args.UID(), ContainerID: a.ContainerID}
+	return pod.Identity{UID: a.Pairs.UID(), ContainerID: a.ContainerID}
 }
 
 // LeadsToNoDevice reports whether a configuration cannot lead to a device. declared comes from [Attachment.Declared].
@@ -284,7 +280,7 @@ func (a *Attachment) value(key, name string) (string, error) {
 		"containerID": a.ContainerID, "containerID:12": a.ContainerID[:min(12, len(a.ContainerID))], "ifName": a.IfName, "network": a.Network,
 	}
 	if arg := podArgs[name]; arg != "" {
-		values[name] = a.Args.Get(arg)
+		values[name] = a.Pairs.Get(arg)
 	}
 	if values[name] == "" {
 		return "", &config.Problem{Key: key, Value: "{" + name + "}", Want: "a placeholder with a value: CNI_ARGS has no " + podArgs[name]}

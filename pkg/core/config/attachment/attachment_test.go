@@ -47,7 +47,7 @@ func TestNewJoinsConfigurationAndParameters(t *testing.T) {
 		} else {
 			difftest.Says(t, err, test.err, test.cniArgs)
 		}
-		want := &attachment.Attachment{Network: a.Network, ContainerID: "a/../c", IfName: "net1", Netns: "/run/netns/p", Args: test.args, Path: test.path}
+		want := &attachment.Attachment{Args: params, Network: a.Network, Pairs: test.args, Path: test.path}
 		difftest.Same(t, test.keys, a, want)
 	}
 }
