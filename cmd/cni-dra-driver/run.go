@@ -62,14 +62,18 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 		return err
 	}
 	defer agent.Close()
-	const gateEvery = time.Minute // interval of checks that cni-dra-gate is installed
+	const every = time.Minute // interval of checks that cni-dra-gate is installed, and that mounts are of the node
+	mounted := []string{o.pluginsDir, o.registrarDir, agent.Options.CDIDir, agent.Options.DeviceInfoDir, filepath.Dir(o.nriSocket), filepath.Dir(o.nodeConfig)}
 	var background sync.WaitGroup
 	background.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
+			if err := store.Removed(mounted...); err != nil {
+				fail(err)
+			}
 			if err := o.keepGate(log); err != nil {
 				log.Error("the runtime cannot create containers of claims", "error", err)
 			}
-		}, gateEvery)
+		}, every)
 	})
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
 		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir,

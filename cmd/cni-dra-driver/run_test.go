@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -85,6 +86,10 @@ func TestDriverWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // limit for a driver that does start
 	defer cancel()
+	mounted, err := os.Open(t.TempDir()) // as a container still has it
+	difftest.Must(t, err, os.Remove(mounted.Name()))
+	defer mounted.Close()
+	removed := fmt.Sprint("/proc/self/fd/", mounted.Fd())
 	for want, spoil := range map[string]func(*options){
 		"--cni-bin-dir: stat /nonexistent: no such file or directory: name": func(o *options) { o.cniBinDir = "/nonexistent" },
 		"kubeconfig is no directory (mode -rw":                              func(o *options) { o.cniBinDir = o.kubeconfig },
@@ -99,6 +104,8 @@ func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 		"--kubeconfig: stat":                                                func(o *options) { o.kubeconfig = "/nonexistent" },
 		"give --kubeconfig":                                                 func(o *options) { o.kubeconfig = "" },
 		"/proc/self/fdinfo":                                                 func(o *options) { o.pluginsDir = "/proc/self/fdinfo" },
+		removed + " was removed on the node":                                func(o *options) { o.cdiDir = removed },
+		removed + " was removed on the node, ":                              func(o *options) { o.nriSocket = removed + "/nri.sock" },
 		`devices[1].sharing: the key is missing; write "shared" or "exclusive"`: func(o *options) { // otherwise an update would go on to other nodes
 			o.devices = o.nodeConfig + ".devices"
 			difftest.Write(t, o.devices, "devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n", 0o600)

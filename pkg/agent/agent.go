@@ -13,7 +13,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"devinfo-cni.io/pkg/agent/inject"
@@ -159,22 +158,14 @@ func (a *Agent) Run(ctx context.Context) (gone error) {
 	return gone
 }
 
-// removed returns an error if a directory of the node was removed that the agent's container mounts, or one above it. The
-// mount still leads to the old directory, where no journal entry will ever appear. The next container mounts the new one.
+// removed is [store.Removed] for the directories of the node.
 func (a *Agent) removed() error {
 	node, _ := a.Node() // if it cannot be read, it has the defaults
 	dirs := []string{a.Plugin.Dir, filepath.Dir(a.NodeConfig), node.StateDir, node.DeviceInfoDir, node.CDIDir}
 	if a.Injection != nil {
-		dirs = append(dirs, a.Injection.StageDir)
+		dirs = append(dirs, a.Injection.StageDir, filepath.Dir(a.Injection.Socket))
 	}
-	for _, dir := range dirs {
-		for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
-			if stat, err := os.Stat(dir); err == nil && stat.Sys().(*syscall.Stat_t).Nlink == 0 {
-				return fmt.Errorf("%s was removed on the node, and this container still mounts what was there: the next one mounts the new directory", dir)
-			}
-		}
-	}
-	return nil
+	return store.Removed(dirs...)
 }
 
 // inject runs the NRI plugin until ctx ends or a requirement, such as the node's settings, is missing.

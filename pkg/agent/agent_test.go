@@ -335,9 +335,10 @@ func TestSettingsForOtherNodesAreReported(t *testing.T) {
 
 // A container's mount of a directory leads to that directory after the node has another one in its place.
 func TestAgentEndsWhenADirectoryOfTheNodeIsRemoved(t *testing.T) {
-	for _, name := range []string{"bin", "etc", "state", "info", "cdi", "run/containers"} {
+	for _, name := range []string{"bin", "etc", "state", "info", "cdi", "nri", "run/containers"} {
 		r := newRig(t)
-		r.must(os.MkdirAll(filepath.Join(r.dir, "cdi"), 0o755))
+		r.Options.Injection.Socket = filepath.Join(r.dir, "nri/nri.sock")
+		r.must(os.Mkdir(filepath.Join(r.dir, "cdi"), 0o755), os.Mkdir(filepath.Join(r.dir, "nri"), 0o755))
 		a := agent.New(r.Options)
 		ctx, end := context.WithTimeout(t.Context(), time.Minute)
 		defer end()

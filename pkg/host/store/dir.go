@@ -136,6 +136,20 @@ func (d *Dir) Names(parts ...string) (names []string, err error) {
 	return names, err
 }
 
+// Removed returns an error if one of the directories, or one above it, was removed although its path still leads to it: a
+// container's mount of a directory of the node does. Nothing can be written there, and what the node has in its place is not
+// seen before the next container mounts it.
+func Removed(dirs ...string) error {
+	for _, dir := range dirs {
+		for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			if stat, err := os.Stat(dir); err == nil && stat.Sys().(*syscall.Stat_t).Nlink == 0 {
+				return fmt.Errorf("%s was removed on the node, and this container still mounts what was there: the next one mounts the new directory", dir)
+			}
+		}
+	}
+	return nil
+}
+
 // Room returns an error unless that number of small files and directories can be written in the directory, or in its nearest
 // existing ancestor. It changes nothing. Some file systems, such as Btrfs, have no limit on files and report none.
 func (d *Dir) Room(files uint64) error {
