@@ -91,7 +91,7 @@ func (t *tool) check(h *host, list []node.Attachment) error {
 func comparisonTable(w io.Writer, a node.Attachment) {
 	name, c := a.Short(), a.Verdict
 	if a.Pod != "" {
-		name = "pod " + a.Pod + ": " + name
+		name = "pod " + a.PodName() + ": " + name
 	}
 	fmt.Fprintf(w, "%s: %s\n", output.Cell(name), a.State)
 	say(w, "  ", "file", c.File)

@@ -149,7 +149,7 @@ func (t *tool) complete(holders bool) cobra.CompletionFunc {
 		if holders {
 			list, _ := h.Recorded() // unreadable attachments have no names
 			for _, a := range list {
-				names = append(names, a.Pod, a.Network)
+				names = append(names, a.PodName(), a.Network)
 			}
 		}
 		from, err := h.devices()

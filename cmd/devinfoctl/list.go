@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -76,8 +75,7 @@ func listCommand(t *tool) *cobra.Command {
 				return err
 			}
 			list = slices.DeleteFunc(list, func(a node.Attachment) bool {
-				of, _, _ := strings.Cut(a.Pod, "/")
-				return namespace != "" && namespace != of || undeleted && a.State != check.Undeleted
+				return namespace != "" && (a.Pod == "" || namespace != a.Namespace) || undeleted && a.State != check.Undeleted
 			})
 			if t.output != "table" {
 				err = h.Withhold(list)
@@ -102,7 +100,7 @@ func (t *tool) list(h *host, list []node.Attachment) error {
 			if a.Lease == journal.Shared {
 				device += " (shared)"
 			}
-			rows = append(rows, []string{a.Holder(), a.Network, a.IfName, a.Type, device, string(a.State)})
+			rows = append(rows, []string{a.Holder(), a.Network, a.Interface, a.Type, device, string(a.State)})
 		}
 		_ = output.Rows(w, rows)
 	})

@@ -40,8 +40,9 @@ func of(pf string, v doctor.VF) doctor.VF {
 }
 
 func held(function, pod, claim, netns string) node.Attachment {
-	key := journal.Key{Network: "net", ContainerID: "c", IfName: "net1"}
-	return node.Attachment{Key: key, Pod: pod, Claim: claim, Has: []string{"0000:03:00." + function}, Netns: netns, State: check.OK, Verdict: &node.Comparison{}}
+	is := node.Identity{Network: "net", ContainerID: "c", Interface: "net1", State: check.OK, Claim: strings.TrimPrefix(claim, "ns/")}
+	is.Namespace, is.Pod, _ = strings.Cut(pod, "/")
+	return node.Attachment{Identity: is, Has: []string{"0000:03:00." + function}, Netns: netns, Verdict: &node.Comparison{}}
 }
 
 // abandoned returns a claim that has a VF and that no driver manages.

@@ -30,7 +30,7 @@ func attachments(e *Evidence, list *findings) {
 		}
 		attachment := name
 		if a.Pod != "" {
-			attachment = "pod " + a.Pod + ", " + name
+			attachment = "pod " + a.PodName() + ", " + name
 		}
 		list.add(rule, "attachment", attachment, "name", name, "why", why, "state", strings.TrimSuffix(state+": "+why, ": "), "remedy", a.Verdict.Remedy)
 	}
@@ -86,7 +86,7 @@ func (e *Evidence) holds() map[string][]hold {
 		if a.Claim != "" {
 			by = "DRA"
 		}
-		add(hold{a.Pod, by, a.Netns}, a.Has...)
+		add(hold{a.PodName(), by, a.Netns}, a.Has...)
 	}
 	for _, c := range e.Unrecorded {
 		add(hold{"", "claim " + c.Claim, c.Of.Netns}, c.Has...)

@@ -152,7 +152,7 @@ func (e *Evidence) lost(d *hostdev.Device) string {
 // last returns the last pod of a free device that is known, as the end of a text.
 func (e *Evidence) last(device string) string {
 	if at := slices.IndexFunc(e.Attachments, func(a node.Attachment) bool { return a.Device == device && a.Left() }); at >= 0 {
-		return "; the last pod known is " + cmp.Or(e.Attachments[at].Pod, e.Attachments[at].Netns)
+		return "; the last pod known is " + cmp.Or(e.Attachments[at].PodName(), e.Attachments[at].Netns)
 	}
 	if e.Live != nil {
 		if at := slices.IndexFunc(e.Live.Locks, func(l journal.SRIOVLock) bool { return l.Device == device && l.Gone }); at >= 0 {

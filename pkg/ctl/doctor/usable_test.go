@@ -74,10 +74,10 @@ var breaks = map[string]func(e *doctor.Evidence, d *hostdev.Device){
 // takes are how a pod has a device.
 var takes = map[string]func(e *doctor.Evidence, name string){
 	"a lease": func(e *doctor.Evidence, name string) {
-		e.Attachments = []node.Attachment{{Key: journal.Key{Network: "net"}, Has: []string{name}, State: check.OK, Verdict: &node.Comparison{}}}
+		e.Attachments = []node.Attachment{{Identity: node.Identity{Network: "net", State: check.OK}, Has: []string{name}, Verdict: &node.Comparison{}}}
 	},
 	"a name": func(e *doctor.Evidence, name string) {
-		e.Attachments = []node.Attachment{{Key: journal.Key{Network: "net"}, Device: name, State: check.OK, Verdict: &node.Comparison{}}}
+		e.Attachments = []node.Attachment{{Identity: node.Identity{Network: "net", State: check.OK}, Device: name, Verdict: &node.Comparison{}}}
 	},
 	"a device plugin": func(e *doctor.Evidence, name string) {
 		e.Live.Devices = []podresources.Given{{Pod: "ns/a", Resource: "example.com/vf", Device: name}}
@@ -198,7 +198,7 @@ func vdpa(below *hostdev.Device, driver string) *hostdev.Device {
 func TestLastPodOfFreeDeviceIsNamed(t *testing.T) {
 	for want, change := range map[string]func(e *doctor.Evidence){
 		"; the last pod known is ns/a ": func(e *doctor.Evidence) {
-			e.Attachments = []node.Attachment{{Pod: "ns/a", Device: "0000:03:00.3", State: check.Stale, Verdict: &node.Comparison{}}}
+			e.Attachments = []node.Attachment{{Identity: node.Identity{Namespace: "ns", Pod: "a", State: check.Stale}, Device: "0000:03:00.3", Verdict: &node.Comparison{}}}
 		},
 		"; sriov-cni last gave it to /n1 ": func(e *doctor.Evidence) {
 			e.Live.Locks = []journal.SRIOVLock{{Device: "0000:03:00.3", Netns: "/n1", Gone: true}}

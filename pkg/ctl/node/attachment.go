@@ -20,6 +20,7 @@ import (
 
 // Attachment is a journal entry or an attachment in a claim's record, with its present state.
 type Attachment struct {
+	Identity
 	Type   string              `json:"type,omitempty"`
 	Device string              `json:"device,omitempty"` // leased PCI address, vDPA device, SF or socket; without a lease, the one in the device information
 	Lease  journal.SharingMode `json:"lease,omitempty"`  // mode of the lease of Device; "" = no lease, so other pods may use the device
@@ -29,12 +30,6 @@ type Attachment struct {
 	Netns string     `json:"netns,omitempty"`
 	Since *time.Time `json:"since,omitempty"` // time of ADD
 	Why   string     `json:"why,omitempty"`   // more about the state, or why ADD found no device
-
-	// MarshalJSON writes the next four fields as a subject.
-	Pod         string `json:"-"` // namespace/name; "" = not created by Kubernetes
-	Claim       string `json:"-"` // namespace/name of the ResourceClaim; "" = not by DRA
-	journal.Key `json:"-"`
-	State       check.State `json:"-"`
 
 	Has     []string    `json:"-"` // devices with an exclusive lease
 	Shares  []string    `json:"-"` // devices with a shared lease
@@ -67,11 +62,11 @@ func factsOf(raw json.RawMessage) Facts {
 	return Facts{of.PCI, of.PF, of.Representor, of.RDMA, raw, nil}
 }
 
-// A subject names an attachment in JSON, by the keys of kubectl devinfo.
-type subject struct {
+// An Identity names an attachment and its state, by the keys of kubectl devinfo.
+type Identity struct {
 	Namespace   string `json:"namespace,omitempty"` // "" = not created by Kubernetes
 	Pod         string `json:"pod,omitempty"`
-	Claim       string `json:"claim,omitempty"` // ResourceClaim in Namespace
+	Claim       string `json:"claim,omitempty"` // ResourceClaim in Namespace; its UID if the record cannot be read; "" = not by DRA
 	Network     string `json:"network,omitempty"`
 	ContainerID string `json:"containerID,omitempty"`
 	Interface   string `json:"interface,omitempty"`
@@ -79,22 +74,22 @@ type subject struct {
 	State check.State `json:"state,omitempty"`
 }
 
-func (a *Attachment) subject() subject {
-	namespace, pod, _ := strings.Cut(a.Pod, "/")
-	of, claim, named := strings.Cut(a.Claim, "/")
-	if !named { // a.Claim is the claim's UID, because the record cannot be read
-		of, claim = "", of
-	}
-	return subject{cmp.Or(namespace, of), pod, claim, a.Network, a.ContainerID, a.IfName, a.State}
+// Key is the attachment's key in the journal.
+func (i Identity) Key() journal.Key {
+	return journal.Key{Network: i.Network, ContainerID: i.ContainerID, IfName: i.Interface}
 }
 
-// MarshalJSON writes the keys of the subject before the other fields.
-func (a Attachment) MarshalJSON() ([]byte, error) {
-	type fields Attachment // a type without MarshalJSON
-	return json.Marshal(struct {
-		subject
-		fields
-	}{a.subject(), fields(a)})
+// PodName is namespace/name of the pod; "" = not created by Kubernetes.
+func (i Identity) PodName() string { return i.named(i.Pod) }
+
+// ClaimName is namespace/name of the claim, or its UID; "" = not by DRA.
+func (i Identity) ClaimName() string { return i.named(i.Claim) }
+
+func (i Identity) named(name string) string {
+	if name == "" || i.Namespace == "" {
+		return name
+	}
+	return i.Namespace + "/" + name
 }
 
 // String returns the full name of the attachment. If it has no container yet, the name contains the claim instead.
@@ -102,11 +97,11 @@ func (a Attachment) MarshalJSON() ([]byte, error) {
 func (a Attachment) String() string {
 	switch {
 	case a.Network == "":
-		return "claim " + a.Claim
+		return "claim " + a.ClaimName()
 	case a.ContainerID == "":
-		return a.Network + "/claim " + a.Claim + "/" + a.IfName
+		return a.Network + "/claim " + a.ClaimName() + "/" + a.Interface
 	}
-	return a.Key.String()
+	return a.Key().String()
 }
 
 // Short is String with the container's [ShortID].
@@ -120,7 +115,7 @@ func ShortID(id string) string { return id[:min(12, len(id))] }
 
 // Holder returns the name of the pod, else the short ID of the container, else the name of the claim.
 func (a *Attachment) Holder() string {
-	return cmp.Or(a.Pod, ShortID(a.ContainerID), "claim "+a.Claim)
+	return cmp.Or(a.PodName(), ShortID(a.ContainerID), "claim "+a.ClaimName())
 }
 
 // Left reports whether the attachment is unused and only needs cleanup.
@@ -131,14 +126,6 @@ func (a *Attachment) Left() bool {
 // Unread reports whether only the state and its reason are known.
 func (a *Attachment) Unread() bool {
 	return a.State == check.Corrupt || a.State == check.Newer || a.entry == nil && a.record == ""
-}
-
-// podName is namespace/name; "" without a name.
-func podName(namespace, name string) string {
-	if name == "" {
-		return ""
-	}
-	return namespace + "/" + name
 }
 
 // Attachments returns the attachments of Recorded, compared by [Node.Judge].
@@ -158,15 +145,15 @@ func (n *Node) Recorded() ([]Attachment, error) {
 	}
 	own := map[journal.Key]int{}
 	for at := range list {
-		own[list[at].Key] = at
+		own[list[at].Key()] = at
 	}
 	for _, c := range claimed {
-		at, there := own[c.Key]
+		at, there := own[c.Key()]
 		if !there {
 			list = append(list, c)
 			continue
 		}
-		list[at].Claim, list[at].record, list[at].node = c.Claim, c.record, c.node
+		list[at].Namespace, list[at].Claim, list[at].record, list[at].node = c.Namespace, c.Claim, c.record, c.node
 		if list[at].Lease != journal.Exclusive && c.Lease != "" {
 			list[at].Lease, list[at].Has, list[at].Shares = c.Lease, c.Has, c.Shares
 		}
@@ -174,7 +161,7 @@ func (n *Node) Recorded() ([]Attachment, error) {
 			list[at].State, list[at].Why = c.State, c.Why
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Attachment) int { return strings.Compare(a.Pod, b.Pod) })
+	slices.SortStableFunc(list, func(a, b Attachment) int { return strings.Compare(a.PodName(), b.PodName()) })
 	return list, nil
 }
 
@@ -239,7 +226,8 @@ func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 		return nil, nil
 	}
 	state, why := n.checker.State(e, err)
-	a := &Attachment{Key: key, State: state, Why: n.text(why), entry: e, unread: err}
+	is := Identity{Network: key.Network, ContainerID: key.ContainerID, Interface: key.IfName, State: state}
+	a := &Attachment{Identity: is, Why: n.text(why), entry: e, unread: err}
 	switch {
 	case e == nil && state == check.Unknown:
 		return nil, err
@@ -247,7 +235,9 @@ func (n *Node) attachment(key journal.Key) (*Attachment, error) {
 		return a, nil
 	}
 	a.Why = cmp.Or(a.Why, e.Reason)
-	a.Pod = podName(e.PodName())
+	if namespace, pod := e.PodName(); pod != "" {
+		a.Namespace, a.Pod = namespace, pod
+	}
 	a.Type, a.Device, a.CDI, a.Netns, a.Facts = e.Device.Type, e.Device.ID, e.CDI.Device, e.Netns, factsOf(e.Info)
 	if !e.Time.IsZero() {
 		a.Since = &e.Time

@@ -54,9 +54,9 @@ func (n *Node) recorded(uid, path string, text []byte) (list []Attachment, err e
 	claim, err := state.Parse(path, text)
 	switch {
 	case errors.As(err, new(*state.SchemaError)):
-		return []Attachment{{Claim: uid, State: check.Newer, Why: err.Error(), record: path}}, nil
+		return []Attachment{{Identity: Identity{Claim: uid, State: check.Newer}, Why: err.Error(), record: path}}, nil
 	case err != nil:
-		return []Attachment{{Claim: uid, State: check.Corrupt, Why: err.Error(), record: path}}, nil
+		return []Attachment{{Identity: Identity{Claim: uid, State: check.Corrupt}, Why: err.Error(), record: path}}, nil
 	}
 	for _, at := range slices.Concat(claim.Attachments, claim.Undeleted) {
 		a := n.claimAttachment(claim, at)
@@ -71,11 +71,11 @@ func (n *Node) recorded(uid, path string, text []byte) (list []Attachment, err e
 
 func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	a := Attachment{
-		Key:   journal.Key{Network: at.Network, ContainerID: at.Sandbox, IfName: at.IfName},
-		Claim: c.Namespace + "/" + c.Name, Netns: at.Netns, File: at.InfoFile, node: at.NodeDevice,
+		Identity: Identity{Namespace: c.Namespace, Claim: c.Name, Network: at.Network, ContainerID: at.Sandbox, Interface: at.IfName},
+		Netns:    at.Netns, File: at.InfoFile, node: at.NodeDevice,
 	}
-	// Another pod may use the claim now.
-	a.Pod = cmp.Or(podName(at.Args.Name()), podName(c.Pod.Namespace, c.Pod.Name))
+	_, name := at.Args.Name()
+	a.Pod = cmp.Or(name, c.Pod.Name) // another pod may use the claim now
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		a.Type, a.Device, a.Facts = string(info.Type), discovery.Identity(info), factsOf(at.Info)
 	}
@@ -92,7 +92,7 @@ func (n *Node) claimAttachment(c *state.Claim, at state.Attachment) Attachment {
 	case state.Undeleted:
 		a.State, a.Why = check.Undeleted, fmt.Sprintf("given up after %d tries: %s", at.Tries, at.DelError)
 	default:
-		e := &journal.Entry{Key: a.Key, BootID: at.BootID, Netns: at.Netns, Args: pod.ClaimArg + "=" + c.Name, Complete: true, Device: journal.Identity{Type: a.Type, ID: a.Device}}
+		e := &journal.Entry{Key: a.Key(), BootID: at.BootID, Netns: at.Netns, Args: pod.ClaimArg + "=" + c.Name, Complete: true, Device: journal.Identity{Type: a.Type, ID: a.Device}}
 		a.State, a.Why = n.checker.State(e, nil)
 	}
 	return a

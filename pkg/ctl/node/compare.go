@@ -11,7 +11,7 @@ import (
 
 // Comparison compares the state after ADD of one attachment with its present state.
 type Comparison struct {
-	subject
+	Identity
 	File        string       `json:"file,omitempty"` // path of the device-info file; "" = ADD wrote none
 	Facts       []check.Item `json:"facts"`
 	Problem     string       `json:"problem,omitempty"` // the error of CHECK
@@ -34,7 +34,7 @@ func (n *Node) Judge(list []Attachment, explain bool) {
 			finder.Eswitches = memo
 			checker.Finder, checker.Explain = &finder, explain
 			c := n.compare(&checker, &list[i])
-			c.subject, list[i].Verdict = list[i].subject(), c
+			c.Identity, list[i].Verdict = list[i].Identity, c
 			<-turns
 		})
 	}

@@ -103,7 +103,7 @@ func (n *Node) claimLeases() ([]ClaimLeases, error) {
 			return nil, err
 		}
 		if l.Of != nil {
-			l.Claim = podName(l.Of.Namespace, l.Of.Name)
+			l.Claim = Identity{Namespace: l.Of.Namespace, Claim: l.Of.Name}.ClaimName()
 			for _, d := range n.journal.Devices(l.Of) {
 				name := journal.DeviceName(d.ID)
 				if d.Mode == journal.Exclusive {
@@ -125,7 +125,7 @@ func (n *Node) Holds() (list []Attachment, err error) {
 	for _, l := range all {
 		for _, d := range n.journal.Devices(l.Of) {
 			if at, ok := placeOfID(d.ID); ok && d.Mode == journal.Exclusive {
-				list = append(list, Attachment{Claim: l.Claim, Type: at.Bus, Device: at.Name, Lease: d.Mode})
+				list = append(list, Attachment{Identity: Identity{Namespace: l.Of.Namespace, Claim: l.Of.Name}, Type: at.Bus, Device: at.Name, Lease: d.Mode})
 			}
 		}
 	}

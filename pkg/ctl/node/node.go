@@ -111,8 +111,7 @@ func (n *Node) Choose(list []Attachment, name string) ([]Attachment, error) {
 
 // byPod matches a pod with or without its namespace, and with the namespace also POD/INTERFACE.
 func byPod(a Attachment, name string) bool {
-	_, pod, there := strings.Cut(a.Pod, "/")
-	return there && (name == pod || name == a.Pod || name == a.Pod+"/"+a.IfName)
+	return a.Pod != "" && (name == a.Pod || name == a.PodName() || name == a.PodName()+"/"+a.Interface)
 }
 
 func byNetwork(a Attachment, name string) bool { return name != "" && a.Network == name }
@@ -125,9 +124,9 @@ func byContainer(a Attachment, name string) bool {
 	case 1:
 		return name != "" && strings.HasPrefix(a.ContainerID, name)
 	case 2:
-		parts = append(parts, a.IfName)
+		parts = append(parts, a.Interface)
 	}
-	return a.Network == parts[0] && strings.HasPrefix(a.ContainerID, parts[1]) && a.IfName == parts[2]
+	return a.Network == parts[0] && strings.HasPrefix(a.ContainerID, parts[1]) && a.Interface == parts[2]
 }
 
 // byDevice matches a device that the attachment has, shares or names: see [view.Named]. A PF's address also matches its

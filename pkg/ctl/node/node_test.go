@@ -32,14 +32,15 @@ func TestPathsStayInTheCapturedHost(t *testing.T) {
 }
 
 func attachment(pod, network, container, ifName string) node.Attachment {
-	return node.Attachment{Pod: pod, Key: journal.Key{Network: network, ContainerID: container, IfName: ifName}}
+	namespace, pod, _ := strings.Cut(pod, "/")
+	return node.Attachment{Identity: node.Identity{Namespace: namespace, Pod: pod, Network: network, ContainerID: container, Interface: ifName}}
 }
 
 func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 	list := []node.Attachment{
 		attachment("shop/web", "blue", "c0ffee", "net1"), attachment("shop/web", "red", "c0ffee", "net2"),
 		attachment("test/web", "blue", "c0de", "net1"), attachment("shop/blue", "red", "beef", "net1"),
-		attachment("", "red", "web", "net1"), {Claim: "shop/vf"},
+		attachment("", "red", "web", "net1"), {Identity: node.Identity{Namespace: "shop", Claim: "vf"}},
 		attachment("lab/ovs", "sriov", "fade", "net1"),
 	}
 	list[len(list)-1].Facts = node.Facts{Representor: "tap5", DeviceInfo: []byte(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.5", "representor-device": "pf0vf5"}}`)}

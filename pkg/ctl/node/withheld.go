@@ -59,7 +59,7 @@ func (n *Node) withheld(a *Attachment, info *devinfo.Info) (list []view.Withheld
 	if isSocket && (n.Root != "" || g.Leased == nil) {
 		return nil, nil
 	}
-	given := func() (grant.Grant, error) { return g.ForInterface(n.Finder, a.Netns, a.IfName, info) }
+	given := func() (grant.Grant, error) { return g.ForInterface(n.Finder, a.Netns, a.Interface, info) }
 	if !isSocket && a.CDI == "" && a.record == "" && !n.Settings.InjectDeviceNodes {
 		g.Settings.AllowedDevices = []string{"*"}
 		if most, err := given(); err != nil || len(most.Nodes) == 0 {

@@ -100,16 +100,16 @@ func name(a node.Attachment) string {
 	user := a.Short()
 	switch {
 	case a.Network == "": // the attachment was not made by devinfo
-		user = a.Pod
+		user = a.PodName()
 	case a.Pod != "":
-		user = a.Pod + " " + a.IfName + " (" + a.Network + ")"
+		user = a.PodName() + " " + a.Interface + " (" + a.Network + ")"
 	case a.ContainerID == "":
-		user = a.Network + "/" + a.IfName
+		user = a.Network + "/" + a.Interface
 	}
 	if a.Claim == "" {
 		return user
 	}
-	return strings.TrimPrefix(user+", claim "+a.Claim, ", ")
+	return strings.TrimPrefix(user+", claim "+a.ClaimName(), ", ")
 }
 
 // facts returns the description that follows a device's name.
