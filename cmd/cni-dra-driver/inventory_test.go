@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
-	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/state"
@@ -74,23 +73,6 @@ const someDevices = `devices:
 - {pfNames: [eth1], sharing: exclusive}
 - {ifNames: [eth0], sharing: shared}
 `
-
-func TestInventoryPrintsSameContentAsYAMLAndJSON(t *testing.T) {
-	var all [2]struct {
-		Slices  []struct{ Devices []map[string]any }
-		LeftOut []map[string]string
-	}
-	for n, format := range []string{"yaml", "json"} {
-		text, _, err := inventoryOf(t, someDevices, "--capture", igb, "-o", format)
-		difftest.Must(t, err)
-		difftest.Same(t, "prints JSON: -o "+format, json.Valid([]byte(text)), format == "json")
-		difftest.Must(t, yaml.Unmarshal([]byte(text), &all[n])) // JSON is YAML
-	}
-	difftest.Equal(t, all[1], all[0])
-	if len(all[0].Slices) != 1 || len(all[0].Slices[0].Devices) != 3 || len(all[0].LeftOut) != 6 {
-		t.Errorf("got %v", all[0])
-	}
-}
 
 var inTemp = regexp.MustCompile(`/\S+/\d+/`)
 

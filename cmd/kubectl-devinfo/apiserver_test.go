@@ -176,7 +176,7 @@ func TestRequestsDoNotGrowWithCluster(t *testing.T) {
 		"-A":                              {map[string]int{"GET pods": 3, "GET resourceclaims": 2}, 1201},
 	} {
 		tool, stdout, stderr := server.tool(t)
-		tool.answer("{}")
+		tool.answer("{}", "", nil)
 		server.requests = nil
 		if code := tool.run(t.Context(), strings.Fields(args)...); code != 0 || stderr.Len() > 0 {
 			t.Fatalf("exit code %d: %s", code, stderr)

@@ -80,7 +80,7 @@ func TestFailedRequestIsNotAnEmptyAnswer(t *testing.T) {
 	for _, args := range []string{"-A", "-A -o wide", "pod web -n shop", "pod bare", "holder 0000:3b:00.2", "holder none --node n1", "doctor n1"} {
 		ask := func(nth int, fail func(*http.Response) (*http.Response, error)) (code int, stdout, stderr string, asked bool) {
 			tool, out, errOut := server.tool(t)
-			tool.answer(`{"attachments": []}`)
+			tool.answer(`{"attachments": []}`, "", nil)
 			tool.config.WrapConfigFn = func(c *rest.Config) *rest.Config {
 				c.Wrap(func(to http.RoundTripper) http.RoundTripper { return broken{to, &nth, fail} })
 				return c
@@ -128,14 +128,11 @@ func TestAnswerOfNodeIsJudged(t *testing.T) {
 		"of another version": {clierr.Usage, record, "devinfoctl: unknown\n", clierr.Blind, "?", "did not answer: exit: devinfoctl: unknown\n"},
 	} {
 		tool, out, errOut := server.tool(t)
-		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) (err error) {
-			_, outErr := io.WriteString(streams.Stdout, test.stdout)
-			_, errErr := io.WriteString(streams.Stderr, test.stderr)
-			if test.code != 0 {
-				err = exec.CodeExitError{Err: errors.New("exit"), Code: test.code}
-			}
-			return errors.Join(outErr, errErr, err)
+		var failure error
+		if test.code != 0 {
+			failure = exec.CodeExitError{Err: errors.New("exit"), Code: test.code}
 		}
+		tool.answer(test.stdout, test.stderr, failure)
 		code := tool.run(t.Context(), "pod", "bare")
 		if code != test.want || !strings.Contains(out.String(), test.shown) || !strings.Contains(errOut.String(), test.said) || test.said == "" && errOut.Len() > 0 {
 			t.Errorf("%s: exit code %d: %s%s", name, code, out, errOut)
@@ -200,7 +197,7 @@ func TestRefusedNodeIsNotedWhereItIsMissed(t *testing.T) {
 		noted bool
 	}{{"dpdk-0", refused, false}, {"dpdk-0", errors.New("connection reset by peer"), true}, {"bare", refused, true}} {
 		tool, _, errOut := server.tool(t)
-		tool.exec = func(context.Context, *corev1.Pod, []string, remotecommand.StreamOptions) error { return test.err }
+		tool.answer("", "", test.err)
 		if tool.run(t.Context(), "pod", test.pod); strings.Contains(errOut.String(), "did not answer") != test.noted {
 			t.Errorf("%s, %v: %q", test.pod, test.err, errOut)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,11 +86,7 @@ func TestTextsFromOutsideDoNotReachTerminalRaw(t *testing.T) {
 	objects := []runtime.Object{agent("devinfo-agent", "devinfo", "a"), pod("default", "dpdk-0", "n1", string(status)), pod("default", "dpdk-1", "n1", "no JSON: "+evil)}
 	for _, line := range []string{"", "-o wide", "-A -o json", "-o yaml", "pod dpdk-0", "pod dpdk-1", "pod X", "holder X", "holder a --node X", "-l X", "X", "--X", "-n X", "doctor X", "doctor n1", "__complete pod X"} {
 		tool, stdout, stderr := newAPIServer(t, objects...).tool(t)
-		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
-			_, outErr := fmt.Fprintln(streams.Stdout, evil) // another user may control the pod
-			_, err := fmt.Fprintln(streams.Stderr, evil)
-			return errors.Join(outErr, err)
-		}
+		tool.answer(evil+"\n", evil+"\n", nil) // another user may control the pod
 		tool.run(t.Context(), strings.Fields(strings.ReplaceAll(line, "X", evil))...)
 		difftest.NotRaw(t, line, stdout.String()+stderr.String())
 		if strings.HasSuffix(line, "json") && !json.Valid(stdout.Bytes()) {
@@ -154,13 +151,14 @@ func agent(label, namespace, name string) *corev1.Pod {
 	}
 }
 
-// answer makes the agents' pods print the text for each command. It returns the commands.
-func (t *tool) answer(text string) (calls *[]string) {
+// answer makes the agents' pods print the texts for each command, and fail. It returns the commands.
+func (t *tool) answer(stdout, stderr string, failure error) (calls *[]string) {
 	calls = new([]string)
 	t.exec = func(_ context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
 		*calls = append(*calls, pod.Namespace+"/"+pod.Name+" "+strings.Join(command, " "))
-		_, err := fmt.Fprint(streams.Stdout, text)
-		return err
+		_, outErr := io.WriteString(streams.Stdout, stdout)
+		_, errErr := io.WriteString(streams.Stderr, stderr)
+		return errors.Join(outErr, errErr, failure)
 	}
 	return calls
 }
@@ -195,7 +193,7 @@ func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tool, _, errOut := newAPIServer(t, append(test.pods, node)...).tool(t)
-			calls := tool.answer("")
+			calls := tool.answer("", "", nil)
 			tool.run(t.Context(), strings.Fields(test.args)...)
 			difftest.Contains(t, strings.Join(*calls, "\n")+errOut.String(), test.want)
 		})
@@ -234,7 +232,7 @@ func (s *apiServer) seen(t *testing.T, answer string, args []string) string {
 		args[n] = strings.Trim(args[n], `"`)
 	}
 	tool, stdout, stderr := s.tool(t)
-	asked := tool.answer(answer)
+	asked := tool.answer(answer, "", nil)
 	code := tool.run(t.Context(), args...)
 	var b strings.Builder
 	for _, command := range *asked {
@@ -301,10 +299,7 @@ func TestCaptureIsWrittenToFile(t *testing.T) {
 		"broken off": {errors.New("connection reset by peer"), clierr.Blind, false},
 	} {
 		tool, stdout, _ := newAPIServer(t, agent("devinfo-agent", "devinfo", "a")).tool(t)
-		tool.exec = func(_ context.Context, _ *corev1.Pod, _ []string, streams remotecommand.StreamOptions) error {
-			_, err := fmt.Fprint(streams.Stdout, "n1: \x1b\n")
-			return errors.Join(err, test.err)
-		}
+		tool.answer("n1: \x1b\n", "", test.err)
 		file := filepath.Join(dir, name)
 		code := tool.run(t.Context(), "capture", "n1", "-o", file)
 		text, err := os.ReadFile(file)
