@@ -52,10 +52,10 @@ type scene struct {
 	title, about string
 	host         string // captured host with the /sys of the scene; "" = this machine
 	network      string
-	master       string        // of macvlan in the network
-	deviceID     string        // as Multus passes it
-	auto         bool          // the runtime passes no path
-	file         *devinfo.Info // expected device-info file
+	master       string // of macvlan in the network
+	deviceID     string // as Multus passes it
+	auto         bool   // the runtime passes no path
+	device       string // which the file must name
 }
 
 var scenes = []scene{{
@@ -64,28 +64,25 @@ var scenes = []scene{{
 address comes from the runtime, as Multus passes it on from the device plugin.
 The VF is one of a captured host (testdata/hosts/igb-sriov.txtar).`,
 	host: "igb-sriov", network: "vfio", deviceID: "0000:01:10.6",
-	file: pciInfo("0000:01:10.6", "0000:01:00.0"),
+	device: `"pci-address": "0000:01:10.6"`,
 }, {
 	title: "A vDPA device",
 	about: `The VF carries a vDPA device on vhost_vdpa: that is what the workload is to
 open, and so the type is vdpa (testdata/hosts/vdpa-vf.txtar).`,
 	host: "vdpa-vf", network: "vdpa", deviceID: "0000:02:00.1",
-	file: &devinfo.Info{Type: devinfo.TypeVDPA, Version: devinfo.SpecVersion, VDPA: &devinfo.VDPA{
-		ParentDevice: "vpvdpa0", Driver: "vhost", Path: "/dev/vhost-vdpa-0", Address: "0000:02:00.1", PFAddress: "0000:02:00.0"}},
+	device: "/dev/vhost-vdpa-0",
 }, {
 	title: "vhost-user: delegating to userspace-cni",
 	about: `A socket is not to be found, so it is declared; the placeholders spell the
 path that userspace-cni gives it. devinfo runs userspace-cni itself; here it is
 a stand-in that only prints a result.`,
 	network: "vhostuser",
-	file: &devinfo.Info{Type: devinfo.TypeVhostUser, Version: devinfo.SpecVersion, VhostUser: &devinfo.VhostUser{
-		Mode: "server", Path: "/var/lib/cni/usrspcni/" + containerID[:12] + "/" + containerID[:12] + "-net1"}},
+	device:  "/var/lib/cni/usrspcni/" + containerID[:12] + "/" + containerID[:12] + "-net1",
 }, {
 	title:   "memif, without Multus",
 	about:   `This runtime passes no path for the file, so "auto" picks the usual one.`,
 	network: "memif", auto: true,
-	file: &devinfo.Info{Type: devinfo.TypeMemif, Version: devinfo.SpecVersion, Memif: &devinfo.Memif{
-		Role: "slave", Path: "/run/vpp/memif-memif-net1.sock", Mode: "ethernet"}},
+	device: "/run/vpp/memif-memif-net1.sock",
 }}
 
 var plugin string // path of the executable
@@ -106,8 +103,7 @@ func TestDemo(t *testing.T) {
 			}
 			first.about = fmt.Sprintf(`macvlan makes net1 in the pod, on %s, the network card of this machine;
 devinfo finds the card below it and writes down its PCI address.`, first.master)
-			pf, _ := os.Readlink("/sys/bus/pci/devices/" + address + "/physfn") // only a VF has one
-			first.file = pciInfo(address, strings.TrimPrefix(pf, "../"))
+			first.device = address
 			first.play(t, 1)
 			return nil
 		})
@@ -116,7 +112,7 @@ devinfo finds the card below it and writes down its PCI address.`, first.master)
 			first.about = `net1 is a macvlan on a veth, and stands for the interface of the VF 0000:01:10.0
 of a captured host (testdata/hosts/igb-sriov.txtar).`
 			first.host, first.deviceID, first.master = "igb-sriov", "0000:01:10.0", "demo0"
-			first.file = pciInfo("0000:01:10.0", "0000:01:00.0")
+			first.device = first.deviceID
 			linktest.AddVeth(t, first.master, "demo1", linktest.NewNetns(t))
 			first.play(t, 1)
 		}
@@ -124,10 +120,6 @@ of a captured host (testdata/hosts/igb-sriov.txtar).`
 			s.play(t, n+2)
 		}
 	})
-}
-
-func pciInfo(address, pf string) *devinfo.Info {
-	return &devinfo.Info{Type: devinfo.TypePCI, Version: devinfo.SpecVersion, PCI: &devinfo.PCI{Address: address, PFAddress: pf}}
 }
 
 // card returns the interface of the default route and its PCI function; "" = there is none. It searches sysfs by itself,
@@ -174,18 +166,12 @@ func (s scene) play(t *testing.T, number int) {
 
 	info, err := devinfo.Parse([]byte(file))
 	difftest.Must(t, err, info.Validate().Err())
-	if s.host == "" && info.PCI != nil { // of the machine's own card
-		info.PCI.RDMADevice, info.PCI.Representor = "", ""
-	}
-	difftest.Same(t, s.title+": device-info file", string(info.Encode()), string(s.file.Encode()))
-	s.identifies(t, result)
-	difftest.Same(t, s.title+": "+ifName+" is in the pod", linkExists(), s.master != "")
+	difftest.Contains(t, file, s.device)
 	s.cnitool(t, "check")
 	s.cnitool(t, "del")
 	difftest.Same(t, s.title+": left after DEL", difftest.Files(t, infos, stateDir, "/var/lib/cni/results"), []string(nil))
-	difftest.Same(t, s.title+": "+ifName+" is still in the pod", linkExists(), false)
 	if !t.Failed() {
-		fmt.Printf("$ cnitool check, cnitool del\nThe file and the result name the device, CHECK agrees, and DEL has left nothing.\n\n")
+		fmt.Printf("$ cnitool check, cnitool del\nThe file names the device, CHECK agrees, and DEL has left nothing.\n\n")
 	}
 }
 
@@ -224,28 +210,4 @@ func (s scene) cnitool(t *testing.T, verb string) string {
 	}
 	fmt.Print(log.String())
 	return out.String()
-}
-
-// identifies checks that a result has the data that Multus and KubeVirt need: an interface with our name in the pod's
-// namespace, and the device's address.
-func (s scene) identifies(t *testing.T, text string) {
-	t.Helper()
-	type face struct{ Name, Sandbox, PCIID, SocketPath string }
-	var result struct{ Interfaces []face }
-	difftest.Must(t, json.Unmarshal([]byte(text), &result))
-	want := face{Name: ifName, Sandbox: pod, PCIID: s.file.Texts()["pci-address"]}
-	if s.file.Type == devinfo.TypeVhostUser || s.file.Type == devinfo.TypeMemif {
-		want.SocketPath = s.file.Texts()["path"]
-	}
-	if !slices.Contains(result.Interfaces, want) {
-		t.Errorf("%s: no interface is %+v", s.title, want)
-	}
-}
-
-// linkExists reports whether the pod's namespace has the interface.
-func linkExists() bool {
-	return linktest.InNetns(pod, func() error {
-		_, err := netlink.LinkByName(ifName)
-		return err
-	}) == nil
 }
