@@ -35,7 +35,7 @@ var roofs = map[string][]string{
 // kits are the packages below test that others may import. The name of any other kit ends in "test", and it lives beside
 // the code that it is for. Only tests, kits and packages below test import kits.
 var kits = []string{
-	"test/controlplane", "test/crash/inject", "test/difftest", "test/goldentest", "test/mistakes", "test/node", "test/testpmd", "test/undertest",
+	"test/crash/inject", "test/difftest", "test/goldentest", "test/mistakes", "test/node", "test/testpmd", "test/undertest",
 }
 
 // An exception allows one import that roofs forbids.

@@ -1,30 +1,60 @@
 package apiserver_test
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	"devinfo-cni.io/test/controlplane"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
 	"devinfo-cni.io/test/difftest"
 )
 
 // bin is the directory where make deps-apiserver puts the programs.
 const bin = "../../bin"
 
-type controlPlane struct{ *controlplane.Plane }
+// A controlPlane is a kube-apiserver with its etcd. Both listen on the loopback interface.
+type controlPlane struct {
+	Admin  *rest.Config // rights of an administrator
+	Client kubernetes.Interface
+	end    func() error
+}
+
+// run starts both programs, with flags for kube-apiserver.
+func run(flags ...string) (*controlPlane, error) {
+	env := envtest.Environment{BinaryAssetsDirectory: bin, UseExistingCluster: new(bool), ControlPlaneStartTimeout: 3 * time.Minute}
+	for _, flag := range flags {
+		key, value, _ := strings.Cut(flag, "=")
+		env.ControlPlane.GetAPIServer().Configure().Append(strings.TrimPrefix(key, "--"), value)
+	}
+	admin, err := env.Start()
+	if err != nil {
+		return nil, errors.Join(err, env.Stop())
+	}
+	client, err := kubernetes.NewForConfig(admin)
+	return &controlPlane{admin, client, env.Stop}, err
+}
 
 // shared is the control plane of most tests. Each test has claims of its own.
-var shared struct {
-	sync.Once
-	controlPlane
-	err error
-}
+var shared *controlPlane
+
+var startShared = sync.OnceValue(func() (err error) {
+	if shared, err = run(); err == nil {
+		err = shared.install()
+	}
+	return err
+})
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if shared.Plane != nil {
-		shared.End()
+	if shared != nil {
+		_ = shared.end()
 	}
 	os.Exit(code)
 }
@@ -33,25 +63,20 @@ func TestMain(m *testing.M) {
 func server(t *testing.T) *controlPlane {
 	t.Helper()
 	needPrograms(t)
-	shared.Do(func() {
-		if shared.Plane, shared.err = controlplane.Start(bin); shared.err == nil {
-			shared.err = shared.install()
-		}
-	})
-	must(t, shared.err)
-	return &shared.controlPlane
+	must(t, startShared())
+	return shared
 }
 
 var must = difftest.Must
 
 func needPrograms(t *testing.T) {
 	t.Helper()
-	switch err := controlplane.Built(bin); {
-	case err == nil:
-	case os.Getenv("DEVINFO_APISERVER") == "must":
-		t.Fatal(err)
-	default:
-		t.Skip("no kube-apiserver and etcd in bin/: make deps-apiserver")
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil && os.Getenv("DEVINFO_APISERVER") == "must" {
+			t.Fatalf("%v: make deps-apiserver", err)
+		} else if err != nil {
+			t.Skip("no kube-apiserver and etcd in bin/: make deps-apiserver")
+		}
 	}
 }
 
@@ -59,8 +84,8 @@ func needPrograms(t *testing.T) {
 func start(t *testing.T, flags ...string) *controlPlane {
 	t.Helper()
 	needPrograms(t)
-	p, err := controlplane.Start(bin, flags...)
+	p, err := run(flags...)
 	must(t, err)
-	t.Cleanup(p.End)
-	return &controlPlane{p}
+	t.Cleanup(func() { must(t, p.end()) })
+	return p
 }
