@@ -34,10 +34,15 @@ func (Kernel) Settings(i link.Interface) (s Dump, err error) {
 		readPrograms(i.Index, s)
 		err = readEthtool(i.Index, s)
 	}
-	if err != nil {
-		return s, fmt.Errorf("interface %q: read settings: %w", i.Name, err)
+	return s, failed(i.Name, "read settings", err)
+}
+
+// failed adds the interface and the operation to an error; nil stays nil.
+func failed(name, operation string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return s, nil
+	return fmt.Errorf("interface %q: %s: %w", name, operation, err)
 }
 
 // Set sets one setting of an interface to its value in to. setting is a name that [Dump.Unlike] returns. Use
@@ -48,10 +53,7 @@ func (Kernel) Set(i link.Interface, setting string, to Dump) error {
 		return err
 	}
 	defer c.Close()
-	if err = set(c, i.Index, setting, to); err != nil {
-		return fmt.Errorf("interface %q: set %s: %w", i.Name, setting, err)
-	}
-	return nil
+	return failed(i.Name, "set "+setting, set(c, i.Index, setting, to))
 }
 
 func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
@@ -98,10 +100,8 @@ func (Kernel) SetAltName(i link.Interface, altName string, present bool) error {
 	if present {
 		set = netlink.LinkAddAltName
 	}
-	if err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName); err != nil {
-		return fmt.Errorf("interface %q: set altname %q, %v: %w", i.Name, altName, present, err)
-	}
-	return nil
+	err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName)
+	return failed(i.Name, fmt.Sprintf("set altname %q, %v", altName, present), err)
 }
 
 // Change contains new values for an interface in the current network namespace. Zero values keep the current ones.
@@ -119,9 +119,7 @@ func (Kernel) Change(i link.Interface, to Change) error {
 	}
 	set := func(what string, wanted bool, do func() error) {
 		if wanted && err == nil {
-			if err = do(); err != nil {
-				err = fmt.Errorf("interface %q: set %s: %w", i.Name, what, err)
-			}
+			err = failed(i.Name, "set "+what, do())
 		}
 	}
 	set("mtu", to.MTU != 0, func() error { return netlink.LinkSetMTU(l, to.MTU) })

@@ -185,10 +185,7 @@ func (Kernel) SetVF(pf string, n int, setting string, to VF) error {
 	case VFGUID:
 		err = errors.Join(netlink.LinkSetVfNodeGUID(l, n, octets(to.NodeGUID, 8)), netlink.LinkSetVfPortGUID(l, n, octets(to.PortGUID, 8)))
 	}
-	if err != nil {
-		return fmt.Errorf("interface %q: set %s of VF %d: %w", pf, setting, n, err)
-	}
-	return nil
+	return failed(pf, fmt.Sprintf("set %s of VF %d", setting, n), err)
 }
 
 // octets parses an address. For "" it returns length zero bytes, which remove the address.
