@@ -71,8 +71,3 @@ func recorded(t *testing.T, pod string) *linkhost.Kernel {
 	difftest.Must(t, err)
 	return host
 }
-
-func TestRecordOfMissingNamespaceIsAnError(t *testing.T) {
-	_, err := listing.Interfaces("/nowhere")
-	difftest.Is(t, err, link.ErrNoNetns)
-}

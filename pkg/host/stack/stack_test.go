@@ -121,8 +121,6 @@ func TestNextPodAloneHasFrames(t *testing.T) {
 				in := pod
 				if away {
 					in = spies
-				}
-				if away {
 					_ = linktest.InNetns(in, func() error {
 						if spy, err := netlink.LinkByName("spy"); err == nil {
 							return netlink.LinkSetUp(spy)

@@ -223,21 +223,7 @@ func MakeNetns(path string) error {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o444)); err != nil {
 		return err
 	}
-	runtime.LockOSThread()
-	here, err := os.Open(current)
-	if err != nil {
-		return err
-	}
-	defer here.Close()
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return err
-	}
-	err = unix.Mount(current, path, "", unix.MS_BIND, "")
-	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
-		return errors.Join(err, back) // the thread stays locked and ends with the test
-	}
-	runtime.UnlockOSThread()
-	return err
+	return elsewhere(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, func() error { return unix.Mount(current, path, "", unix.MS_BIND, "") })
 }
 
 // InNetns calls f in the network namespace at path, or in the current one if path is "". It calls f in the caller's
@@ -251,15 +237,20 @@ func InNetns(path string, f func() error) (err error) {
 		return err
 	}
 	defer there.Close()
+	return elsewhere(func() error { return unix.Setns(int(there.Fd()), unix.CLONE_NEWNET) }, f)
+}
+
+// elsewhere calls f on a thread that enter has moved to another network namespace, and moves the thread back.
+func elsewhere(enter, f func() error) (err error) {
 	runtime.LockOSThread()
 	here, err := os.Open(current)
 	if err == nil {
 		defer here.Close()
-		err = unix.Setns(int(there.Fd()), unix.CLONE_NEWNET)
+		err = enter()
 	}
 	if err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("enter %s: %w", path, err)
+		return fmt.Errorf("enter a network namespace: %w", err)
 	}
 	defer func() {
 		if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
@@ -278,7 +269,7 @@ func AddVeth(t testing.TB, name, peer, netns string) {
 	veth.Name = name
 	inside := open(t, netns)
 	veth.PeerNamespace = netlink.NsFd(inside.Fd())
-	add(t, veth)
+	difftest.Must(t, netlink.LinkAdd(veth))
 	up(t, name, "")
 	up(t, peer, netns)
 }
@@ -294,7 +285,7 @@ func AddMacvlan(t testing.TB, parent, name, netns string) {
 	macvlan.ParentIndex = lower.Attrs().Index
 	inside := open(t, netns)
 	macvlan.Namespace = netlink.NsFd(inside.Fd())
-	add(t, macvlan)
+	difftest.Must(t, netlink.LinkAdd(macvlan))
 	up(t, name, netns)
 }
 
@@ -306,23 +297,11 @@ func open(t testing.TB, netns string) *os.File {
 	return f
 }
 
-func add(t testing.TB, l netlink.Link) {
-	t.Helper()
-	if err := netlink.LinkAdd(l); err != nil {
-		t.Fatalf("add %s %s: %v", l.Type(), l.Attrs().Name, err)
-	}
-}
-
 func up(t testing.TB, name, netns string) {
 	t.Helper()
-	err := InNetns(netns, func() error {
+	difftest.Must(t, InNetns(netns, func() error {
 		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
+		difftest.Must(t, err)
 		return netlink.LinkSetUp(l)
-	})
-	if err != nil {
-		t.Fatalf("set %s up: %v", name, err)
-	}
+	}))
 }
