@@ -84,8 +84,8 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
-	leases := devices.New(devices.Options{Journal: i.Journal}, recorded(onRecord)).Leases
-	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), leases.Collect(), i.removeSpecs(), i.removePrograms()); err != nil {
+	isOnRecord := func(uid string) bool { return onRecord[uid] }
+	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), devices.CollectLeases(i.Journal, isOnRecord), i.removeSpecs(), i.removePrograms()); err != nil {
 		return err
 	}
 	return i.removeDirs(len(onRecord) > 0) // last, so that the records remain if an earlier part fails
@@ -110,13 +110,6 @@ func removeSlices(ctx context.Context, client kubernetes.Interface, driver, node
 	}
 	return errors.Join(errs...)
 }
-
-// recorded is the set of claims on record, for [devices.Leases.Collect].
-type recorded map[string]bool
-
-func (recorded) Holders(*state.Attachment) []devices.Holder { return nil }
-func (r recorded) OnRecord(uid string) bool                 { return r[uid] }
-func (recorded) PodIn(string) string                        { return "" }
 
 // removeSpecs removes the CDI specs of gates and of metadata.
 func (i Installation) removeSpecs() error {

@@ -62,6 +62,7 @@ type claim struct {
 type retry struct {
 	step  plan.Action
 	err   error
+	pause time.Duration // doubles with each failure; of steps other than DEL and restore
 	after time.Time
 }
 

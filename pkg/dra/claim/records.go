@@ -88,7 +88,6 @@ func (s *steps) drop(c, left *claim) {
 		s.table.claims[c.uid()] = left
 	}
 	s.table.wakePod(c.pod)
-	s.table.backOff.Forget(c.uid())
 	s.reports.queue.Forget(c.uid())
 	s.table.notifyWaiters()
 }

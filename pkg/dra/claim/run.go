@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"devinfo-cni.io/pkg/core/nri"
+	"devinfo-cni.io/pkg/dra/devices"
 )
 
 // Run executes the pending steps of all claims, after events and every [Retries.Sweep], and writes their status. It
@@ -27,7 +28,7 @@ func (e *Engine) Run(ctx context.Context) {
 }
 
 func (e *Engine) collectLeases(context.Context) {
-	if err := e.Node.Leases.Collect(); err != nil {
+	if err := devices.CollectLeases(e.Options.Devices.Journal, e.table.isOnRecord); err != nil {
 		e.Options.Log.Error("cannot release leases of deleted claims", "error", err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/client-go/util/workqueue"
 
@@ -22,7 +21,6 @@ type table struct {
 	netns   func(path string) error
 	bootID  string
 	queue   workqueue.TypedDelayingInterface[string] // claims that the worker must check
-	backOff workqueue.TypedRateLimiter[string]       // back-offs of claims, for all steps except DEL and restore
 	stopped chan struct{}                            // closed when [Engine.Run] returns
 
 	mu        sync.Mutex
@@ -42,7 +40,6 @@ func newTable(netns func(string) error, bootID string) *table {
 	return &table{
 		netns: netns, bootID: bootID,
 		queue:   workqueue.NewTypedDelayingQueue[string](),
-		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
 		stopped: make(chan struct{}), changed: make(chan struct{}),
 		claims: map[string]*claim{}, expected: map[string]int{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
 	}
@@ -61,7 +58,6 @@ func (t *table) wake(c *claim) { t.queue.Add(c.uid()) }
 // wakeNow queues the claim and ends its back-off. It does not end the back-off of DELs. The mutex must be held.
 func (t *table) wakeNow(c *claim) {
 	c.failure = retry{}
-	t.backOff.Forget(c.uid())
 	t.wake(c)
 }
 
@@ -198,8 +194,8 @@ func (t *table) claimsOf(pod state.Pod) (list []*claim) {
 	return list
 }
 
-// OnRecord implements [devices.Claims].
-func (t *table) OnRecord(uid string) bool {
+// isOnRecord reports whether a claim has a record, even an unreadable one.
+func (t *table) isOnRecord(uid string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, unreadable := t.problems[uid]

@@ -191,9 +191,9 @@ func (w *worker) end(c *claim, s plan.Step, g plan.Goal, lanes []lane, err error
 		w.options.Log.Warn("step failed, and is no longer needed", "step", s.Do, "claim", c.ref, "error", err)
 	case err == nil && s.Do == c.failure.step:
 		c.failure = retry{}
-		w.table.backOff.Forget(c.uid())
 	case err != nil:
-		c.failure = retry{s.Do, err, time.Now().Add(w.table.backOff.When(c.uid()))}
+		pause := min(max(2*c.failure.pause, time.Second), time.Minute)
+		c.failure = retry{s.Do, err, pause, time.Now().Add(pause)}
 		w.options.Log.Error("step failed; retrying", "step", s.Do, "claim", c.ref, "error", err)
 		w.table.wakePod(c.pod) // claims that come later no longer wait for this one
 	}

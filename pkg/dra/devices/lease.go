@@ -243,17 +243,17 @@ func (l *Leases) Release(claim string, at *state.Attachment) error {
 	return l.node.Journal.ReleaseIf(leaseRecord(claim, at), func() error { return nil })
 }
 
-// Collect releases the leases of claims without a record. A claim may get a record, and then a lease, during Collect, which
-// therefore looks for the record again while no lease changes.
-func (l *Leases) Collect() error {
-	if l.node.Journal == nil {
+// CollectLeases releases the leases of claims without a record. A claim may get a record, and then a lease, meanwhile.
+// Therefore it looks for the record again while no lease changes. Without a journal it does nothing.
+func CollectLeases(j *journal.Journal, isOnRecord func(uid string) bool) error {
+	if j == nil {
 		return nil
 	}
 	errNeeded := errors.New("the claim has a record")
-	records, failed := l.node.Journal.Claims()
+	records, failed := j.Claims()
 	for _, record := range records {
 		needed := func() error {
-			if uid, _, _ := strings.Cut(record, "="); l.node.claims.OnRecord(uid) {
+			if uid, _, _ := strings.Cut(record, "="); isOnRecord(uid) {
 				return errNeeded
 			}
 			return nil
@@ -261,7 +261,7 @@ func (l *Leases) Collect() error {
 		if needed() != nil {
 			continue
 		}
-		if err := l.node.Journal.ReleaseIf(record, needed); !errors.Is(err, errNeeded) {
+		if err := j.ReleaseIf(record, needed); !errors.Is(err, errNeeded) {
 			failed = errors.Join(failed, err)
 		}
 	}

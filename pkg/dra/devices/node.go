@@ -95,7 +95,6 @@ type Holder struct {
 type Claims interface {
 	// Holders returns the attachments with the device of an attachment, itself and undeleted ones too; nil = those of all.
 	Holders(of *state.Attachment) []Holder
-	OnRecord(uid string) bool  // whether a claim has a record, even an unreadable one
 	PodIn(netns string) string // namespace/name of the pod with this network namespace; "" = unknown
 }
 
