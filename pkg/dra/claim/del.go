@@ -24,7 +24,13 @@ func (s *steps) delete(c *claim, indexes []int) {
 		record.Attachments[n].Phase = state.Deleting
 	}
 	s.putOrRetry(c, record, "deleting") // if this write fails, the older record on disk still leads to DEL
-	for _, n := range delOrder(record, indexes) {
+	place := func(n int) int {          // in the order of ADD, in which late networks are the last
+		if record.Attachments[n].Late {
+			return n + len(record.Attachments)
+		}
+		return n
+	}
+	for _, n := range slices.SortedFunc(slices.Values(indexes), func(n, m int) int { return place(m) - place(n) }) {
 		at := &record.Attachments[n]
 		var err error
 		if c.mayStillRun[at.IfName] {
@@ -39,18 +45,6 @@ func (s *steps) delete(c *claim, indexes []int) {
 		}
 		s.recordDel(c, n, err)
 	}
-}
-
-// delOrder returns attachments in the reverse order of ADD, in which late networks are the last.
-func delOrder(record *state.Claim, indexes []int) (order []int) {
-	for _, late := range []bool{true, false} {
-		for _, n := range slices.Backward(indexes) {
-			if record.Attachments[n].Late == late {
-				order = append(order, n)
-			}
-		}
-	}
-	return order
 }
 
 // detach runs DEL with the configuration of ADD, then removes the device-info file and the cache directory.
@@ -89,36 +83,41 @@ func (s *steps) recordDel(c *claim, n int, err error) {
 	}
 	switch {
 	case err != nil:
-		at.Tries, at.DelError = at.Tries+1, err.Error()
-		err = c.wrap(at, err)
-		s.options.Log.Error("cannot detach a pod; retrying", "pod", network.PodOf(at), "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
-		s.backOff(c, n, at, err)
-		s.putOrRetry(c, record, "not deleted")
-		return
 	case at.Note != nil:
 		at.Phase, at.Tries, at.DelError = state.Restoring, 0, ""
 	default:
 		at.Reset(at.Error)
 	}
-	s.table.do(func() { delete(c.delBackOff, n) })
-	s.putOrRetry(c, record, "deleted")
+	s.backOff(c, n, at, err)
+	s.putOrRetry(c, record, "deleted or not")
 }
 
-// backOff starts the back-off of an attachment after a failed DEL or restore. err may be nil; see [retry].
-func (s *steps) backOff(c *claim, place int, at *state.Attachment, err error) {
+// backOff records a failed DEL or restore, and starts the back-off of the attachment. A device that is on its way back is no
+// error at first. After a success it ends the back-off.
+func (s *steps) backOff(c *claim, n int, at *state.Attachment, err error) {
+	if err == nil {
+		s.table.do(func() { delete(c.delBackOff, n) })
+		return
+	}
+	at.Tries++
 	what, limit := "DEL", s.options.DelMaxFailures
 	if at.Phase == state.Restoring {
 		what, limit = "restoring the device", restoreTries
 	}
 	// Each pause is twice as long as the one before, and all tries together take DelMinRetryTime.
-	n := max(1, min(at.Tries, limit-1))
+	tries := max(1, min(at.Tries, limit-1))
 	first := float64(s.options.DelMinRetryTime) / max(1, math.Exp2(float64(limit-1))-1)
-	pause := time.Duration(first * math.Exp2(float64(n-1)))
-	if err != nil {
+	pause := time.Duration(first * math.Exp2(float64(tries-1)))
+	if devices.IsOnItsWay(err) && at.Tries < slowTries {
+		err = nil
+	} else {
+		at.DelError = err.Error()
+		err = c.wrap(at, err)
+		s.options.Log.Error("cannot detach a pod; retrying", "operation", what, "pod", network.PodOf(at), "device", at.Device, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		err = fmt.Errorf("%w; %s is retried in %v; after %d failures (%d so far) it is given up, if the network namespace no longer exists",
 			err, what, pause.Round(time.Second), limit, at.Tries)
 	}
-	s.table.do(func() { c.delBackOff[place] = retry{err: err, after: time.Now().Add(pause)} })
+	s.table.do(func() { c.delBackOff[n] = retry{err: err, after: time.Now().Add(pause)} })
 }
 
 const (
@@ -141,20 +140,10 @@ func (s *steps) restore(c *claim, indexes []int) {
 		s.options.Reached("restored")
 		if err == nil {
 			at.Reset(at.Error)
-			s.table.do(func() { delete(c.delBackOff, n) })
-			continue
 		}
-		at.Tries++
-		if at.Tries == restoreTries {
+		if s.backOff(c, n, at, err); at.Tries == restoreTries {
 			s.node.CountMismatches(err)
 		}
-		if devices.IsOnItsWay(err) && at.Tries < slowTries {
-			s.backOff(c, n, at, nil)
-			continue
-		}
-		at.DelError = err.Error()
-		s.options.Log.Warn("cannot restore a device; retrying", "pod", record.Pod, "device", at.Device, "tries", at.Tries, "error", err)
-		s.backOff(c, n, at, c.wrap(at, err))
 	}
 	s.putOrRetry(c, record, "restored or not")
 }
