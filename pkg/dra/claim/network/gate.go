@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -177,22 +176,18 @@ func PodOf(at *state.Attachment) state.Pod {
 // RDMAVariable returns the variable DEVINFO_RDMA_DEVICES of a pod with these attachments: the RDMA devices, sorted by
 // interface name (net2 before net10), then those without a network.
 func RDMAVariable(all []state.Attachment) string {
-	attached, bare := map[string]*devinfo.Info{}, []*devinfo.Info(nil)
-	for _, at := range all {
+	var attached, bare []*devinfo.Info
+	for _, at := range slices.SortedStableFunc(slices.Values(all), func(a, b state.Attachment) int { return sysfs.ByNumber(a.IfName, b.IfName) }) {
 		info, err := devinfo.Parse(at.Info)
 		switch {
 		case err != nil: // the device information is missing, or has another major version
 		case at.Bare():
 			bare = append(bare, info)
 		case at.Phase == state.Added:
-			attached[at.IfName] = info
+			attached = append(attached, info)
 		}
 	}
-	var infos []*devinfo.Info
-	for _, name := range slices.SortedFunc(maps.Keys(attached), sysfs.ByNumber) {
-		infos = append(infos, attached[name])
-	}
-	return cdispec.RDMADevices(append(infos, bare...))
+	return cdispec.RDMADevices(append(attached, bare...))
 }
 
 // SetRDMA sets DEVINFO_RDMA_DEVICES in a spec of one device to rdma; "" removes it.

@@ -55,7 +55,7 @@ func (r *Runner) Add(uid string, at *state.Attachment) error {
 	if err != nil {
 		return NodeError(err)
 	}
-	err = r.run("ADD", uid, at, at.Netns, func(n *cniexec.Network) (err error) {
+	err = r.run("ADD", uid, at, at.Netns, "", func(n *cniexec.Network) (err error) {
 		at.Result, err = n.Add(nil)
 		return err
 	})
@@ -77,7 +77,7 @@ func (r *Runner) Check(at *state.Attachment) error {
 	if err != nil {
 		return WrapReason(err, "network %s: configuration", at.Network)
 	}
-	find := r.exec(nil)
+	find := r.exec(nil, "")
 	for _, plugin := range list.Plugins {
 		if _, err := find.FindInPath(plugin.Network.Type, r.CNIBinDirs); err != nil {
 			return WrapReason(err, "network %s: no plugin was run, because one is missing", at.Network)
@@ -90,8 +90,7 @@ func (r *Runner) Check(at *state.Attachment) error {
 // namespace no longer exists, netns is "" and gone is its path. A missing plugin does not stop the DEL of the network's
 // other plugins.
 func (r *Runner) Del(uid string, at *state.Attachment, netns, gone string) error {
-	err := r.run("DEL", uid, at, netns, func(n *cniexec.Network) error {
-		n.Exec = withGoneNetns{n.Exec, gone}
+	err := r.run("DEL", uid, at, netns, gone, func(n *cniexec.Network) error {
 		errs := n.Del(at.Result, func(err error) bool { return ReasonOf(err) != cniexec.ReasonMissing })
 		slices.Reverse(errs) // a missing plugin is the least important error
 		return errors.Join(errs...)
@@ -113,7 +112,7 @@ func (r *Runner) Forget(uid string, at *state.Attachment) error {
 }
 
 // run recreates the attachment's directory and calls f. The plugins inherit the lock on a file in the directory.
-func (r *Runner) run(verb, uid string, at *state.Attachment, netns string, f func(*cniexec.Network) error) error {
+func (r *Runner) run(verb, uid string, at *state.Attachment, netns, gone string, f func(*cniexec.Network) error) error {
 	list, err := libcni.NetworkConfFromBytes(at.List)
 	if err != nil {
 		return WrapReason(err, "network %s: configuration", at.Network)
@@ -132,17 +131,18 @@ func (r *Runner) run(verb, uid string, at *state.Attachment, netns string, f fun
 		capabilities[name] = value
 	}
 	return WrapReason(f(&cniexec.Network{
-		List: list, Dirs: r.CNIBinDirs, Exec: r.exec(lock), Cache: filepath.Join(dir, "libcni"),
+		List: list, Dirs: r.CNIBinDirs, Exec: r.exec(lock, gone), Cache: filepath.Join(dir, "libcni"),
 		Runtime: &libcni.RuntimeConf{ContainerID: at.Sandbox, NetNS: netns, IfName: at.IfName, Args: at.Args, CapabilityArgs: capabilities},
 	}), "network %s: %s", at.Network, verb)
 }
 
-// exec returns an Exec whose plugins inherit lock.
-func (r *Runner) exec(lock *os.File) invoke.Exec {
-	if r.Exec != nil {
-		return r.Exec
+// exec returns an Exec whose plugins inherit lock. gone is the path of a network namespace that no longer exists, or "".
+func (r *Runner) exec(lock *os.File, gone string) invoke.Exec {
+	p := &plugins{Exec: r.Exec, gone: gone, log: r.Log}
+	if p.Exec == nil {
+		p.Exec = &cniexec.Exec{Root: r.HostRoot, Limit: PluginLimit, Inherit: lock, Stderr: &p.said}
 	}
-	return &loggedExec{cniexec.Exec{Root: r.HostRoot, Limit: PluginLimit, Inherit: lock}, r.Log}
+	return p
 }
 
 // WaitForOrphans waits for plugins that a killed driver process left running, because they may still create state that
@@ -164,34 +164,27 @@ func (r *Runner) dir(uid string, at *state.Attachment) string {
 	return filepath.Join(r.CacheDir, uid+"@"+at.IfName+"@"+at.Sandbox)
 }
 
-// loggedExec runs the plugins of one attachment, one after another, and logs their standard error.
-type loggedExec struct {
-	cniexec.Exec
-	log *slog.Logger
+// plugins runs the plugins of one attachment, one after another, and logs their standard error. It passes the path of a
+// network namespace that no longer exists to plugins for VFs. Without CNI_NETNS these plugins return before they reset the
+// VF. All other plugins get no path, because they fail if it does not exist.
+type plugins struct {
+	invoke.Exec
+	gone string // "" = the namespace exists
+	said cappedBuffer
+	log  *slog.Logger
 }
 
-func (l *loggedExec) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	said := new(cappedBuffer)
-	l.Stderr = said
-	stdout, err := l.Exec.ExecPlugin(ctx, path, stdin, env)
-	if said.Len() > 0 {
-		l.log.Info("CNI plugin wrote to stderr", "plugin", filepath.Base(path), "stderr", said.String())
+func (p *plugins) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
+	name := filepath.Base(path)
+	if p.gone != "" && (name == "sriov" || name == "ib-sriov") {
+		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+p.gone)
+	}
+	p.said.Reset()
+	stdout, err := p.Exec.ExecPlugin(ctx, path, stdin, env)
+	if p.said.Len() > 0 {
+		p.log.Info("CNI plugin wrote to stderr", "plugin", name, "stderr", p.said.String())
 	}
 	return stdout, err
-}
-
-// withGoneNetns passes the path of a network namespace that no longer exists to plugins for VFs. Without CNI_NETNS
-// these plugins return before they reset the VF. All other plugins get no path, because they fail if it does not exist.
-type withGoneNetns struct {
-	invoke.Exec
-	path string // "" = the namespace exists
-}
-
-func (w withGoneNetns) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
-	if name := filepath.Base(path); w.path != "" && (name == "sriov" || name == "ib-sriov") {
-		env = append(slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, "CNI_NETNS=") }), "CNI_NETNS="+w.path)
-	}
-	return w.Exec.ExecPlugin(ctx, path, stdin, env)
 }
 
 // cappedBuffer keeps the first MiB that is written to it.
