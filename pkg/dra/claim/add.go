@@ -27,19 +27,14 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 		return s.reportFailedAdd(c, n, sb, err)
 	}
 
-	// Lease the devices, so that nobody else may change them.
+	// Lease each device, so that nobody else may change it, and record what DEL and restore will need before anything changes.
+	record := c.record.Clone()
 	for _, n := range indexes {
-		at := &c.record.Attachments[n]
+		at := &record.Attachments[n]
 		advice := fmt.Sprintf(": pod %s/%s (%s) cannot have it too; request a device by a claim or by Multus, not by both", sb.Pod.Namespace, sb.Pod.Name, at.IfName)
 		if err := s.node.Leases.Lease(c.record, at, sb.Netns, sb.Pod.UID, advice); err != nil {
 			return refused(n, network.NodeError(err))
 		}
-	}
-
-	// Record what DEL and restore will need, before anything changes.
-	record := c.record.Clone()
-	for _, n := range indexes {
-		at := &record.Attachments[n]
 		if err := s.networks.Check(at); err != nil {
 			return refused(n, err)
 		}

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,10 +55,8 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 			return false, c.unpreparedError()
 		case c.saved != nil && c.isFor(c.record.Pod) && c.bareGatesOpen():
 			return true, nil
-		case c.delErrors() != nil:
-			return false, c.delErrors()
 		}
-		return false, c.failure.err
+		return false, cmp.Or(c.delErrors(), c.failure.err)
 	})
 	if err != nil {
 		return nil, err
@@ -92,16 +91,11 @@ func (e *Engine) unprepareReallocated(ctx context.Context, asked *resourceapi.Re
 			return fmt.Errorf("claim %s was prepared with other devices, and the API server cannot confirm the new ones: %w", c.ref, err)
 		}
 		if now == nil || !equality.Semantic.DeepEqual(now.Status.Allocation, asked.Status.Allocation) {
-			return changedError(c)
+			return nil // addClaim refuses it
 		}
 		e.table.do(func() { e.table.forget(c) })
 	}
 	return e.unprepare(ctx, c)
-}
-
-// changedError is the error of a Prepare that was overtaken by another one.
-func changedError(c *claim) error {
-	return fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 }
 
 // addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim of the pod
@@ -134,8 +128,8 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 			c.record.Undeleted, c.retryUndeletedAt = left.record.Undeleted, left.retryUndeletedAt
 		}
 		e.table.claims[string(asked.UID)] = c
-	case !isAllocated(c.record, asked, e.Options.Driver):
-		return nil, changedError(c)
+	case !isAllocated(c.record, asked, e.Options.Driver): // another Prepare has overtaken this one
+		return nil, fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 	}
 	e.table.reserve(c, pods)
 	c.forgotten = false
@@ -175,10 +169,8 @@ func (e *Engine) unprepare(ctx context.Context, c *claim) error {
 			return true, nil
 		case !c.forgotten:
 			return false, fmt.Errorf("claim %s was prepared again", c.ref)
-		case c.delErrors() != nil:
-			return false, c.delErrors()
 		}
-		return false, c.failure.err
+		return false, cmp.Or(c.delErrors(), c.failure.err)
 	})
 }
 

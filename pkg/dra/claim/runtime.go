@@ -66,24 +66,21 @@ func (e *Engine) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err er
 // yet. If the start of the sandbox was missed, CreateContainer registers it, and its networks are attached now, unless the
 // pod has another sandbox.
 func (e *Engine) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	return nil, nil, e.checkSandbox(sandboxOf(pod))
-}
-
-func (e *Engine) checkSandbox(of *sandbox) error {
 	defer e.metrics.event("CreateContainer", time.Now(), new(error)) // a refusal is no failure of the driver
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	sb := e.table.sandboxes[of.ID]
+	sb := e.table.sandboxes[pod.GetId()]
 	missed := sb == nil
 	if missed {
-		of.seen, sb = time.Now(), of
+		sb = sandboxOf(pod)
+		sb.seen = time.Now()
 	}
 	c, at := e.table.lacking(sb)
 	switch {
 	case sb.ended:
-		return sb.err
+		return nil, nil, sb.err
 	case c == nil:
-		return nil
+		return nil, nil, nil
 	case missed && e.table.sandboxOf(sb.Pod.UID) == nil: // otherwise the pod has a newer sandbox, and this container is late
 		e.table.addSandbox(sb)
 		e.table.wakePod(sb.Pod)
@@ -92,7 +89,7 @@ func (e *Engine) checkSandbox(of *sandbox) error {
 	if c.failure.err != nil {
 		why = "its last ADD failed: " + c.failure.err.Error()
 	}
-	return fmt.Errorf("pod %s/%s: network %s (%s, claim %s) is not attached since the sandbox started %v ago: %s",
+	return nil, nil, fmt.Errorf("pod %s/%s: network %s (%s, claim %s) is not attached since the sandbox started %v ago: %s",
 		sb.Pod.Namespace, sb.Pod.Name, at.Network, at.IfName, c.ref.Name, time.Since(sb.seen).Round(100*time.Millisecond), why)
 }
 
