@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -80,7 +81,9 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		kubeletplugin.Serialize(false),
 		// Even with metadata off, kubeletplugin updates and removes the files of claims that were prepared with it.
 		kubeletplugin.EnableDeviceMetadata(true, []schema.GroupVersion{v1beta1.SchemeGroupVersion, v1alpha1.SchemeGroupVersion}),
-		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{WriteFile: files.write, MkdirAll: files.mkdir, Remove: files.remove}),
+		kubeletplugin.MetadataFileOps(kubeletplugin.MetadataFileOperations{
+			WriteFile: files.write, Remove: files.remove, MkdirAll: func(string, os.FileMode) error { return nil }, // write does that
+		}),
 	}
 	helper, err := kubeletplugin.Start(ctx, k, options...)
 	if err != nil {

@@ -132,13 +132,6 @@ func (m *metadataFiles) has(device string) (bool, error) {
 	return has, err
 }
 
-func (m *metadataFiles) mkdir(path string, mode os.FileMode) error {
-	if !m.enabled {
-		return nil
-	}
-	return m.counted(os.MkdirAll(path, mode))
-}
-
 // write replaces a file without syncing it, because kubeletplugin writes each file twice. After a power failure
 // the kubelet prepares all claims again, so lost files are rewritten.
 func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
