@@ -70,7 +70,7 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 		return err
 	}
 	if s.Netns == "" && in.Problem == "" {
-		if in.Unusable, err = h.unusable(ctx, in.Device); err != nil {
+		if in.Unusable, err = h.unusable(ctx, in.Name); err != nil {
 			in.Warnings = append(in.Warnings, fmt.Sprintf("cannot tell whether the next pod could use it: %v", err))
 		}
 	}

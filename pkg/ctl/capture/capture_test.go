@@ -52,7 +52,8 @@ var said = []string{
 	"10.244.3.17", "10.244.3.1", "192.168.7.0", "fe80::bace:f6ff:fe3a:b1c", "fd00:10:244::2a", "FD00:10:244::2A", "fd00:10:244:0:0:0:0:2a",
 	"checkout-7d4b9c-x2x1z", "shop-prod", "checkout-claim-7", "0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01",
 	"SN-4711-0815", "rack7.example.net", "rack7",
-	"3a:0b:1d", // a hardware address after a label that looks like a part of it
+	"3a:0b:1d", "fd00:10:244::5b", // a hardware address after a label that looks like a part of it, and an IP address that has only this form
+	"0002c90300dead02", // the GUID in an InfiniBand address, in another form
 }
 
 // revealing returns a host that contains each of the spellings. Fields that no command reads, and corrupt records,
@@ -67,6 +68,7 @@ func revealing(t *testing.T) capture.Source {
 		`"capabilityArgs":{"deviceID":"0000:3b:00.2","mac":"B8:CE:F6:3A:0B:1C","io.kubernetes.cri.pod-annotations":{"owner":"payments-team"}},`+
 		`"delegates":[{"type":"sriov","name":"net","cniVersion":"1.0.0","ipam":{"token":"hunter2"}}],`+
 		`"result":{"cniVersion":"1.0.0","dns":{"search":["corp.example"]}}}`+"\n")
+	write(node.StateDir+"/attachments/net@odd@net1", `{"network":5,"reason":"open sesame"}`)
 	write(node.StateDir+"/attachments/net@torn@net1", `{"network":"net","containerID":"torn","delegates":[{"type":"sriov","key":"open sesame"`)
 	write(node.StateDir+"/claims/u1", `{"format":3,"uid":"u1","namespace":"shop-prod","name":"checkout-claim-7","pods":["0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01"],"leases":[{"id":"pci-0000:3b:00.2","mode":"exclusive"}]}`+"\n")
 	write("/claims/offer", `{"devices":[{"name":"vf0","why":"pod shop/web has it"},{"name":"vf1","why":"claim shop/net has it"}]}`)
@@ -74,7 +76,7 @@ func revealing(t *testing.T) capture.Source {
 	write(node.StateDir+"/claims/u2", `{"uid":"u2","name":"open sesame`)
 	write(node.DeviceInfoDir+"/0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01-net1.json", `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:3b:00.2"}}`+"\n")
 	write(node.DeviceInfoDir+"/odd.json", strings.Join(said[:15], " ")+"\n"+strings.ToUpper(strings.Join(said[:25], ";"))+" no newline at the end")
-	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","label":"a:b8:ce:f6:3a:0b:1d","mac":"`+secretMAC+`","address":"10.244.3.17/24","gateway":"10.244.3.1","net":"192.168.7.0/24","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")
+	write(node.DevicePluginDir+"/sn.json", `{"serial":"SN-4711-0815","host":"rack7.example.net","at":"tcp:10.244.3.17:8080","label":"a:b8:ce:f6:3a:0b:1d","dns":"dns:fd00:10:244::5b","guid":"0002c90300dead02","mac":"`+secretMAC+`","address":"10.244.3.17/24","gateway":"10.244.3.1","net":"192.168.7.0/24","ll":"addr:fe80::bace:f6ff:fe3a:b1c%eth0"}`+"\n")
 	return capture.Source{
 		Name: "rack7", Title: "machine rack7.example.net, Linux 6.12.1", Root: root,
 		State:   capture.State{BootID: "boot", Time: time.Unix(0, 0).UTC(), Settings: node, ClaimDir: "/claims"},
@@ -91,7 +93,7 @@ func revealing(t *testing.T) capture.Source {
 		Parts: func([]string) (map[string][]byte, []string, error) {
 			return map[string][]byte{
 				"ip-link.json": []byte(`[{"ifindex":2,"ifname":"enxb8cef63a0b1c","address":"` + secretMAC + `","permaddr":"b8:ce:f6:3a:0b:1d","phys_switch_id":"b8cef603003a0b1c"},` +
-					`{"ifindex":3,"ifname":"ib0","address":"80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:de:ad:01"},{"ifindex":1,"ifname":"lo","address":"00:00:00:00:00:00"}]` + "\n"),
+					`{"ifindex":3,"ifname":"ib0","address":"80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:de:ad:02"},{"ifindex":1,"ifname":"lo","address":"00:00:00:00:00:00"}]` + "\n"),
 			}, nil, nil
 		},
 	}

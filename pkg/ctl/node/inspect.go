@@ -19,9 +19,7 @@ import (
 
 // Inspection is the device information that ADD would write for a device, with sources.
 type Inspection struct {
-	Device     string           `json:"device"`
-	As         string           `json:"as"` // "pci", "auxiliary", "vdpa" or "interface"
-	Netns      string           `json:"netns,omitempty"`
+	Subject
 	DeviceInfo json.RawMessage  `json:"deviceInfo,omitempty"` // the file that ADD would write
 	Facts      []discovery.Fact `json:"facts"`
 	Shared     bool             `json:"shared,omitempty"` // other interfaces use the device too
@@ -30,12 +28,13 @@ type Inspection struct {
 	Unusable   []string         `json:"unusable,omitempty"` // why the next pod could not use it, if no pod has it
 }
 
+// A Subject is what to inspect. Inspect completes it.
 type Subject struct {
-	Name  string // a PCI address may lack the domain, 0000
-	Netns string // path of the interface's network namespace; "" = that of this process
-	As    string // the kind of device, which Inspect finds out
+	Name  string `json:"device"`          // a PCI address may lack the domain, 0000
+	As    string `json:"as"`              // "pci", "auxiliary", "vdpa" or "interface"
+	Netns string `json:"netns,omitempty"` // path of the interface's network namespace; "" = that of this process
 
-	SubfunctionParent bool
+	SubfunctionParent bool `json:"-"`
 }
 
 // Inspect finds a device as ADD does, and its representor also with sriovnet.
@@ -64,7 +63,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if errors.As(device.Problem, new(*discovery.MissingError)) || s.As == asInterface && !device.InNetns {
 		return nil, n.unknown(s)
 	}
-	in := &Inspection{Device: s.Name, As: s.As, Netns: s.Netns, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
+	in := &Inspection{Subject: s, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
 	in.hear(reference)
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		if err := info.Validate().Err(); err != nil {
