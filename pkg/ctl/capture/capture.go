@@ -68,16 +68,16 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	files.capture(h.State.ClaimDir, h.State.Settings)
 	parts, notes, err := h.Parts(slices.Sorted(maps.Keys(files.netns)))
 	sys, denied, sysErr := Sys(h.Sys)
+	if err = cmp.Or(err, sysErr); err != nil {
+		return nil, nil, err
+	}
 	a := &archive{title: h.Title, notes: append(files.notes, notes...)}
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		a.add("netlink/"+name, parts[name])
 	}
-	err = cmp.Or(err, sysErr, a.addJSON(itself, h.State))
+	a.addJSON(itself, h.State)
 	for _, name := range slices.Sorted(maps.Keys(h.Facts)) {
-		err = cmp.Or(err, a.addJSON("node/"+name+".json", h.Facts[name]))
-	}
-	if err != nil {
-		return nil, nil, err
+		a.addJSON("node/"+name+".json", h.Facts[name])
 	}
 	if denied > 0 {
 		a.notes = append(a.notes, fmt.Sprintf("%d attributes in /sys may be read by root only", denied))
@@ -104,13 +104,10 @@ func (a *archive) add(name string, data []byte) {
 	a.entries = append(a.entries, txtar.File{Name: name, Data: data})
 }
 
-func (a *archive) addJSON(name string, value any) error {
-	data, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
+// addJSON adds an entry that is empty if it cannot be encoded, which text finds.
+func (a *archive) addJSON(name string, value any) {
+	data, _ := json.MarshalIndent(value, "", "  ")
 	a.add(name, append(data, '\n'))
-	return nil
 }
 
 func (a *archive) scrub(s *scrubber) {

@@ -116,25 +116,19 @@ func (t *tree) list(s subsystem) {
 
 // network reports whether a device belongs to a network controller: a PCI function of class 02xxxx or with
 // auxiliary devices, a VFIO device of such a function, or a virtio device that is a NIC or is below such a
-// function. Devices of the other subsystems always do.
+// function. Devices of the other subsystems always do. The functions of AMD Pensando have class 12xxxx, and their
+// vDPA devices are below an auxiliary device.
 func (t *tree) network(subsystem, dir string) bool {
 	switch subsystem {
 	case "pci":
-		return strings.HasPrefix(string(read(t, fs.ReadFile, dir+"/class")), "0x02") || t.split(dir)
+		isAuxiliary := func(link string) bool { return path.Base(read(t, fs.ReadLink, link)) == "auxiliary" }
+		return strings.HasPrefix(string(read(t, fs.ReadFile, dir+"/class")), "0x02") || slices.ContainsFunc(t.glob(dir, "*.*/subsystem"), isAuxiliary)
 	case "vfio-dev":
 		return t.network("pci", path.Dir(path.Dir(dir)))
 	case "virtio":
 		return path.Base(read(t, fs.ReadLink, dir+"/driver")) == "virtio_net" || t.network("pci", path.Dir(dir))
 	}
 	return true
-}
-
-// split reports whether a PCI function has auxiliary devices. The functions of AMD Pensando have class 12xxxx, and
-// their vDPA devices are below an auxiliary device.
-func (t *tree) split(dir string) bool {
-	return slices.ContainsFunc(t.glob(dir, "*.*/subsystem"), func(link string) bool {
-		return path.Base(read(t, fs.ReadLink, link)) == "auxiliary"
-	})
 }
 
 func (t *tree) device(s subsystem, dir string) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -111,27 +112,20 @@ func (a *Attachment) compareRecord(c *Comparison) {
 		c.NotCompared = []string{a.Why}
 	default:
 		if a.Why != "" { // without an error DEL still runs, which is not a problem
-			c.Problem, c.Remedy = a.Why, a.claimRemedy()
+			uid, _ := state.RecordOf(a.record)
+			c.Problem, c.Remedy = a.Why, strings.ReplaceAll(cmp.Or(claimRemedies[a.State], check.DeviceLost.Remedy()), "{uid}", uid)
 		}
 	}
 }
 
-func (a *Attachment) claimRemedy() string {
-	switch a.State {
-	case check.Undeleted:
-		uid, _ := state.RecordOf(a.record)
-		return "correct the cause of the error, and cni-dra-driver runs DEL again every hour, and at its next start; " +
-			"or clean up by hand, and run in its pod: cni-dra-driver clear " + uid
-	case check.Deleting:
-		return "correct the cause of the error, and cni-dra-driver runs DEL again by itself"
-	case check.Stale:
-		return "check that cni-dra-driver runs on this node: it runs DEL when the pod is deleted"
-	case check.Newer:
-		return "run the cni-dra-driver that wrote it, or a newer one"
-	case check.Corrupt:
-		return "restart cni-dra-driver, which renames the record and prepares the claim again"
-	}
-	return check.DeviceLost.Remedy()
+// claimRemedies are the remedies for attachments of claims. {uid} is the claim's.
+var claimRemedies = map[check.State]string{
+	check.Undeleted: "correct the cause of the error, and cni-dra-driver runs DEL again every hour, and at its next start; " +
+		"or clean up by hand, and run in its pod: cni-dra-driver clear {uid}",
+	check.Deleting: "correct the cause of the error, and cni-dra-driver runs DEL again by itself",
+	check.Stale:    "check that cni-dra-driver runs on this node: it runs DEL when the pod is deleted",
+	check.Newer:    "run the cni-dra-driver that wrote it, or a newer one",
+	check.Corrupt:  "restart cni-dra-driver, which renames the record and prepares the claim again",
 }
 
 // DriverAway reports whether cni-dra-driver has a state directory on this node, but does not run: no process accepts
