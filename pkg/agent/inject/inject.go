@@ -133,7 +133,6 @@ type Plugin struct {
 	ended map[string]bool // removed sandboxes whose directories refresh has not handled yet
 	known map[string]bool // sandboxes that the runtime has named since it connected; nil before the first connection
 	since time.Time       // time of the last connection
-	woken chan struct{}
 
 	warned map[string]string // last logged error by its source
 }
@@ -146,7 +145,7 @@ func New(c Config) *Plugin {
 	}
 	return &Plugin{
 		Config: c, waiting: nri.NewBudget(hold, holdShare, hold/2, func(took time.Duration) { c.Metrics.Waited(took) }), stage: stage{root: filepath.Clean(c.StageDir)},
-		staged: map[string]int64{}, ended: map[string]bool{}, woken: make(chan struct{}, 1), warned: map[string]string{},
+		staged: map[string]int64{}, ended: map[string]bool{}, warned: map[string]string{},
 	}
 }
 

@@ -103,7 +103,6 @@ func TestRefreshKeepsWhatDecisionHasStagedMeanwhile(t *testing.T) {
 
 func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	r := newRig(t)
-	r.options.Interval = time.Hour // longer than the test takes
 	nri := r.running()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
@@ -487,7 +486,9 @@ func TestSandboxUnknownToTheRuntimeIsOrphaned(t *testing.T) {
 	difftest.Same(t, "orphaned before the runtime has connected", a.Orphaned("lost", attached), false)
 	_, err := a.Synchronize(t.Context(), []*api.PodSandbox{{Id: "listed"}}, nil)
 	difftest.Must(t, err)
-	r.make(a, &api.PodSandbox{Id: "made"}, container())
+	for _, id := range []string{"made", "removed"} {
+		r.make(a, &api.PodSandbox{Id: id}, container())
+	}
 	difftest.Must(t, a.RemovePodSandbox(t.Context(), &api.PodSandbox{Id: "removed"}))
 	for id, want := range map[string]bool{"listed": false, "made": false, "lost": true, "removed": true} {
 		if got := a.Orphaned(id, attached); got != want || a.Orphaned(id, time.Now()) {

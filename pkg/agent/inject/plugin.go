@@ -38,7 +38,7 @@ func (p *Plugin) Configure(_ context.Context, _, runtime, version string) (stub.
 	return 0, nil
 }
 
-// Synchronize records the runtime's sandboxes, so that a refresh removes the directories of those that have ended.
+// Synchronize records the runtime's sandboxes, so that the next refresh removes the directories of those that have ended.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	known := make(map[string]bool, len(pods))
 	for _, pod := range pods {
@@ -47,17 +47,15 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 	p.mu.Lock()
 	p.known, p.since = known, time.Now()
 	p.mu.Unlock()
-	p.wake()
 	return nil, nil
 }
 
-// RemovePodSandbox starts a refresh that removes the directory of the sandbox.
+// RemovePodSandbox lets the next refresh remove the directory of the sandbox.
 func (p *Plugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	p.mu.Lock()
 	p.ended[pod.GetId()] = true
 	delete(p.known, pod.GetId())
 	p.mu.Unlock()
-	p.wake()
 	return nil
 }
 
@@ -68,14 +66,6 @@ func (p *Plugin) Orphaned(sandbox string, attached time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.known != nil && attached.Before(p.since) && !p.known[sandbox]
-}
-
-// wake makes keep refresh the copies immediately.
-func (p *Plugin) wake() {
-	select {
-	case p.woken <- struct{}{}:
-	default:
-	}
 }
 
 // verdict is the complete result for one container.

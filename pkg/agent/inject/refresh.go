@@ -29,7 +29,6 @@ func (p *Plugin) keep(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.woken:
 		case <-time.After(p.Interval):
 		}
 	}
