@@ -85,11 +85,9 @@ func Of(vendor, device, driver string) (family *Family, product string) {
 				return f, p.Name
 			}
 		}
-	}
-	for _, f := range Families {
-		if driver != "" && (f.Driver == driver || f.VFDriver == driver) {
-			return f, ""
+		if family == nil && driver != "" && (f.Driver == driver || f.VFDriver == driver) {
+			family = f
 		}
 	}
-	return nil, ""
+	return family, ""
 }

@@ -57,7 +57,7 @@ func (Kernel) Set(i link.Interface, setting string, to Dump) error {
 }
 
 func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
-	switch mode, is := xdpModes()[setting]; {
+	switch mode, is := xdpModes[setting]; {
 	case is:
 		l, err := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats)
 		if err != nil {
@@ -68,8 +68,8 @@ func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
 			return err
 		}
 		return detachXDP(c, index, mode, now[setting], to[setting])
-	case tcxPoints()[setting] != 0:
-		return detach(index, tcxPoints()[setting], to[setting])
+	case tcxPoints[setting] != 0:
+		return detach(index, tcxPoints[setting], to[setting])
 	case ethtoolCommand(setting) != 0:
 		return setEthtool(index, ethtoolCommand(setting), to[setting])
 	}

@@ -14,9 +14,7 @@ import (
 )
 
 // xdpModes are the ways in which an XDP program can be attached, with the flags that select them.
-func xdpModes() map[string]uint32 {
-	return map[string]uint32{"xdp": nl.XDP_FLAGS_DRV_MODE, "xdpgeneric": nl.XDP_FLAGS_SKB_MODE, "xdpoffload": unix.XDP_FLAGS_HW_MODE}
-}
+var xdpModes = map[string]uint32{"xdp": nl.XDP_FLAGS_DRV_MODE, "xdpgeneric": nl.XDP_FLAGS_SKB_MODE, "xdpoffload": unix.XDP_FLAGS_HW_MODE}
 
 // readXDP reads the IDs of XDP programs. They remain when the interface moves, and can drop or read all frames.
 func readXDP(xdp rtnetlink.Attribute, s Dump) error {
@@ -80,9 +78,7 @@ func detachXDPLink(index int, program string) error {
 
 // tcxPoints are the attach types of tc programs that belong to no qdisc (Linux 6.6). The kernel removes qdiscs when the
 // interface moves, but not these programs.
-func tcxPoints() map[string]ebpf.AttachType {
-	return map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
-}
+var tcxPoints = map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
 
 // attached returns the programs at an attach point. A kernel or a process without BPF has none to show.
 func attached(index int, point ebpf.AttachType) ([]bpf.AttachedProgram, error) {
@@ -95,7 +91,7 @@ func attached(index int, point ebpf.AttachType) ([]bpf.AttachedProgram, error) {
 
 // readPrograms reads the tc programs.
 func readPrograms(index int, s Dump) {
-	for name, point := range tcxPoints() {
+	for name, point := range tcxPoints {
 		if programs, err := attached(index, point); err == nil && len(programs) > 0 {
 			var ids []ebpf.ProgramID
 			for _, p := range programs {

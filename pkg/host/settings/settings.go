@@ -99,7 +99,7 @@ func (s Dump) Unlike(other Dump) (names []string) {
 // let the former pod read its frames.
 func Names() []string {
 	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(userFlags)), slices.Collect(maps.Values(settable)),
-		slices.Collect(maps.Keys(xdpModes())), slices.Collect(maps.Keys(tcxPoints())), []string{AltNames, ethtool[features].name})))
+		slices.Collect(maps.Keys(xdpModes)), slices.Collect(maps.Keys(tcxPoints)), []string{AltNames, ethtool[features].name})))
 }
 
 // Text returns the value of a setting for people; "none" = it has none.
@@ -164,7 +164,7 @@ func hashKind(value string) string { return value[:strings.Index(value, ":")+1] 
 func (s Dump) Harmless() Dump {
 	h := maps.Clone(s)
 	maps.DeleteFunc(h, func(name, _ string) bool {
-		return slices.Contains([]string{"noarp", "promisc", "allmulti"}, name) || xdpModes()[name] != 0 || tcxPoints()[name] != 0
+		return slices.Contains([]string{"noarp", "promisc", "allmulti"}, name) || xdpModes[name] != 0 || tcxPoints[name] != 0
 	})
 	h["multicast"] = "on"
 	if h["mode"] != "" {
