@@ -126,10 +126,7 @@ func (k *Kernel) Interface(netns, name string) (_ Interface, err error) {
 // WithMAC returns the names of the interfaces in the current network namespace that have a hardware address. It lists all
 // interfaces.
 func (k *Kernel) WithMAC(mac net.HardwareAddr) (names []string, err error) {
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return nil, err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	list, err := c.Links(rtnetlink.SkipStats)
 	for _, l := range list {

@@ -18,9 +18,9 @@ const (
 )
 
 func dial(path string) (c rtnetlink.Conn, err error) {
-	err = Within(path, func() (err error) {
-		c, err = rtnetlink.Dial()
-		return err
+	err = Within(path, func() error {
+		c = rtnetlink.Dial()
+		return nil
 	})
 	return c, err
 }
@@ -52,9 +52,7 @@ func lower(c rtnetlink.Conn, upper rtnetlink.Link, depth int) (*Interface, error
 			return nil, unknown
 		}
 		if ours {
-			if c, err = rtnetlink.Dial(); err != nil {
-				return nil, err
-			}
+			c = rtnetlink.Dial()
 			defer c.Close()
 			l, err = c.Get(rtnetlink.Local, upper.Lower, rtnetlink.SkipStats)
 		}

@@ -49,10 +49,7 @@ type Info struct {
 func Interfaces(netns string) ([]Interface, error) {
 	var list []Interface
 	err := link.Within(netns, func() error {
-		c, err := rtnetlink.Dial()
-		if err != nil {
-			return err
-		}
+		c := rtnetlink.Dial()
 		defer c.Close()
 		all, err := c.Links(rtnetlink.SkipStats)
 		if err == nil {

@@ -28,19 +28,30 @@ const (
 var ErrNoInterface = errors.New("no such network interface")
 
 // Conn is a routing socket in a network namespace.
-type Conn struct{ socket *nl.SocketHandle }
+type Conn struct {
+	socket *nl.SocketHandle
+	err    error // of opening the socket, which each request returns
+}
 
-// Dial opens a routing socket in the network namespace of the calling thread.
-func Dial() (Conn, error) {
+// Dial opens a routing socket in the network namespace of the calling thread. If that fails, each request does.
+func Dial() Conn {
 	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
-	if err != nil {
-		return Conn{}, err
-	}
-	return Conn{&nl.SocketHandle{Socket: s}}, nil
+	return Conn{&nl.SocketHandle{Socket: s}, err}
 }
 
 // Close closes the socket.
-func (c Conn) Close() { c.socket.Close() }
+func (c Conn) Close() {
+	if c.err == nil {
+		c.socket.Close()
+	}
+}
+
+func (c Conn) execute(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	return req.Execute(unix.NETLINK_ROUTE, answer)
+}
 
 // Get returns one interface, by index or by an attribute, in the network namespace nsid. It never lists all interfaces.
 // filter is a mask of RTEXT_FILTER_*. If the interface does not exist, the error is ErrNoInterface.
@@ -63,7 +74,7 @@ func (c Conn) Links(filter uint32) ([]Link, error) {
 	answers, err := Retry(func() ([][]byte, error) {
 		req := c.getlink(0, filter)
 		req.Flags |= unix.NLM_F_DUMP
-		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+		return c.execute(req, unix.RTM_NEWLINK)
 	})
 	list, broken := parseLinks(answers)
 	if err = cmp.Or(broken, err); err != nil {
@@ -92,6 +103,9 @@ func (c Conn) getlink(index int, filter uint32, attrs ...*nl.RtAttr) *nl.Netlink
 // one requests one interface. The answer can be too large for the library's buffer of 64 KiB, because the kernel
 // allows almost as much for the altnames alone. The answer is in the socket's queue when Send returns.
 func (c Conn) one(req *nl.NetlinkRequest) ([]byte, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
 	if err := c.socket.Socket.Send(req); err != nil {
 		return nil, err
 	}
@@ -145,7 +159,7 @@ func (c Conn) SetLink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
 	msg.Index = int32(index)
 	req := c.request(unix.RTM_SETLINK, msg, attrs...)
 	req.Flags |= unix.NLM_F_ACK
-	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	_, err := c.execute(req, 0)
 	return err
 }
 
@@ -153,14 +167,14 @@ func (c Conn) SetLink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
 func (c Conn) NewLink(attrs ...*nl.RtAttr) error {
 	req := c.request(unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), attrs...)
 	req.Flags |= unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	_, err := c.execute(req, 0)
 	return err
 }
 
 // NSID returns the netnsid of an open network namespace in the socket's namespace. ok is false if it has none.
 func (c Conn) NSID(netns int) (id int, ok bool, err error) {
 	req := c.request(unix.RTM_GETNSID, nl.NewRtGenMsg(), nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(netns))))
-	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNSID)
+	answers, err := c.execute(req, unix.RTM_NEWNSID)
 	for _, answer := range answers {
 		var attrs []Attribute
 		attrs, err = Attributes(answer, nl.NewRtGenMsg().Len())
@@ -177,7 +191,7 @@ func (c Conn) NSID(netns int) (id int, ok bool, err error) {
 // BusInfo returns ethtool's bus_info of an interface in the socket's network namespace that has no Parent, as before Linux
 // 5.14, or is on the bus virtio, and "" for others or on an error. The ioctl works on any socket.
 func (c Conn) BusInfo(l Link) string {
-	if l.NSID != Local || l.Parent != "" && l.Bus != "virtio" {
+	if c.err != nil || l.NSID != Local || l.Parent != "" && l.Bus != "virtio" {
 		return ""
 	}
 	info, err := unix.IoctlGetEthtoolDrvinfo(c.socket.Socket.GetFd(), l.Name)

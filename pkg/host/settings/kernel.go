@@ -21,10 +21,7 @@ type Kernel struct{ *link.Kernel }
 // Settings reads the settings of an interface in the current network namespace. If it does not exist, the error is
 // [link.ErrNoInterface].
 func (Kernel) Settings(i link.Interface) (s Dump, err error) {
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return s, err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	l, err := c.Get(rtnetlink.Local, i.Index, rtnetlink.SkipStats)
 	if err == nil {
@@ -48,10 +45,7 @@ func failed(name, operation string, err error) error {
 // Set sets one setting of an interface to its value in to. setting is a name that [Dump.Unlike] returns. Use
 // [Kernel.SetAltName] for altnames. Set needs CAP_NET_ADMIN.
 func (Kernel) Set(i link.Interface, setting string, to Dump) error {
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	return failed(i.Name, "set "+setting, set(c, i.Index, setting, to))
 }

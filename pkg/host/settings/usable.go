@@ -122,10 +122,7 @@ func (c Condition) device() []Fault {
 // Conditions reads the hardware interfaces of the current network namespace, and looks for interfaces on them, and for
 // further hardware interfaces, in all namespaces of the processes below proc. Without privilege it sees fewer of these.
 func Conditions(proc string) (list []Condition, err error) {
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return nil, err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	links, err := c.Links(rtnetlink.SkipStats)
 	if err != nil {

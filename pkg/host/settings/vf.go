@@ -74,10 +74,7 @@ func (s VF) Unlike(other VF) (names []string) {
 // VFs lists the VFs of all PFs with an interface in the current network namespace. Drivers that configure VFs in
 // another way report none.
 func VFs() (list []VFRecord, err error) {
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return nil, err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	links, err := c.Links(withVFs)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -199,10 +196,7 @@ func octets(text string, length int) net.HardwareAddr {
 // VF returns the settings of a VF on its PF. pf is the interface of the PF. ok is false if the driver does not
 // report them. If the interface does not exist, the error is [rtnetlink.ErrNoInterface].
 func (Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return VFRecord{}, false, err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	var list []VFRecord
 	l, err := c.Get(rtnetlink.Local, 0, withVFs, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(pf)))

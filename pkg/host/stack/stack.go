@@ -77,10 +77,7 @@ func look(below int, path string, uppers map[int][]Upper, away map[string]string
 	if err != nil {
 		return err
 	}
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	list, err := c.Links(rtnetlink.SkipStats)
 	if err != nil {
@@ -125,10 +122,7 @@ type Receivers struct {
 // The kernel allows one receive handler. An interface has a free one if a macvlan in the mode passthru can be put on it
 // (drivers/net/macvlan.c, macvlan_common_newlink). The probe is in a network namespace of its own, and removed at once.
 func Receives(index int) (r Receivers, err error) {
-	c, err := rtnetlink.Dial()
-	if err != nil {
-		return r, err
-	}
+	c := rtnetlink.Dial()
 	defer c.Close()
 	l, err := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats)
 	if err != nil {
