@@ -1,9 +1,11 @@
 package rtnetlink
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -51,9 +53,10 @@ func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
 	_, err := parseLinks([][]byte{linkAnswer(), linkAnswer()[:unix.SizeofIfInfomsg-1]})
 	wantInvalid(t, err)
 	for _, kind := range []int{unix.IFLA_LINK, unix.IFLA_LINKINFO, unix.IFLA_PROP_LIST, unix.IFLA_MTU, unix.IFLA_MASTER, unix.IFLA_PROMISCUITY, unix.IFLA_LINK_NETNSID, unix.IFLA_TARGET_NETNSID} {
-		a := nl.NewRtAttr(kind, []byte{1, 2, 3})
-		_, err := ParseLink(message(nl.NewIfInfomsg(0).Serialize(), a), Local)
-		wantInvalid(t, err)
+		for _, value := range [][]byte{{1, 2, 3}, {1, 2, 3, 4, 5}} {
+			_, err := ParseLink(message(nl.NewIfInfomsg(0).Serialize(), nl.NewRtAttr(kind, value)), Local)
+			wantInvalid(t, err)
+		}
 	}
 	for _, message := range []string{"\x00\x00\x07\x00eth4", "\x03\x00\x07\x00eth4", "\x09\x00\x07\x00eth4", "\xff\xff\xff\xff\xff\xff", "\x04\x00\x07\x00\x04\x00", "\x04\x00\x07\x00\x04"} {
 		_, err := Attributes([]byte(message), 0)
@@ -186,11 +189,17 @@ func TestInterfacesAreFoundInTheirNamespace(t *testing.T) {
 		difftest.Must(t, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}})) // whose bus_info is N/A
 		c := Dial()
 		defer c.Close()
+		nic, err := netlink.LinkByName("veth0")
+		difftest.Must(t, err, netlink.LinkAddAltName(nic, "second"))
 		veth, err := c.Get(Local, 0, SkipStats, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("veth0")))
 		difftest.Must(t, err)
 		again, err := c.Get(Local, veth.Index, SkipStats)
 		difftest.Must(t, err)
-		difftest.Equal(t, []string{veth.Name, again.Name, again.Kind}, []string{"veth0", "veth0", "veth"})
+		list, err := c.Links(SkipStats)
+		difftest.Must(t, err)
+		n := slices.IndexFunc(list, func(l Link) bool { return l.Name == "veth0" })
+		difftest.Equal(t, list[n], again)
+		difftest.Equal(t, []any{again.Name, again.Kind, again.Index, again.AltNames}, []any{"veth0", "veth", veth.Index, []string{"second"}})
 		peer, err := c.Get(veth.LowerNSID, veth.Lower, SkipStats)
 		difftest.Must(t, err)
 		difftest.Equal(t, []any{peer.Name, peer.NSID, peer.Lower}, []any{"eth0", veth.LowerNSID, veth.Index})
@@ -213,6 +222,17 @@ func TestInterfacesAreFoundInTheirNamespace(t *testing.T) {
 				difftest.Same(t, fmt.Sprintf("%+v", l), c.BusInfo(l), want)
 			}
 		}
+		ask := func(request func(c Conn) error) func() error {
+			return func() error {
+				c := Dial()
+				defer c.Close()
+				return cmp.Or(request(c), errors.New(c.BusInfo(Link{NSID: Local, Name: "br0"})))
+			}
+		}
+		linktest.EachOpenFailure(t, map[string]func() error{
+			"Get":   ask(func(c Conn) error { _, err := c.Get(Local, 1, SkipStats); return err }),
+			"Links": ask(func(c Conn) error { _, err := c.Links(SkipStats); return err }),
+		})
 	})
 }
 
