@@ -159,6 +159,7 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	text, err := os.ReadFile(log.Name())
 	difftest.Must(t, err)
 	difftest.Contains(t, string(text), "level=DEBUG", "from=nri")
+	difftest.Same(t, "its own end is logged as a failure", strings.Contains(string(text), context.Canceled.Error()), false)
 	difftest.Same(t, string(text), regexp.MustCompile(`retryIn=(\w+)`).FindAllString(string(text), 2), []string{"retryIn=500ms", "retryIn=1s"})
 }
 
