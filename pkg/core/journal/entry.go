@@ -95,12 +95,12 @@ func (e *FormatError) Error() string {
 type Entry struct {
 	Format int `json:"format,omitempty"` // set by Put
 	Key
-	Netns  string    `json:"netns,omitempty"`  // CNI_NETNS
-	Inode  uint64    `json:"inode,omitempty"`  // of Netns if its path names another process, whose number may be reused; 0 = not recorded
-	BootID string    `json:"bootID,omitempty"` // set by Put
-	Time   time.Time `json:"time"`             // time of ADD
-	Uptime Uptime    `json:"uptime,omitempty"` // of the host at ADD, set by Put; 0 = unknown, in entries of older builds
-	Pod    string    `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
+	Netns  string        `json:"netns,omitempty"`  // CNI_NETNS
+	Inode  uint64        `json:"inode,omitempty"`  // of Netns if its path names another process, whose number may be reused; 0 = not recorded
+	BootID string        `json:"bootID,omitempty"` // set by Put
+	Time   time.Time     `json:"time"`             // time of ADD
+	Uptime time.Duration `json:"uptime,omitempty"` // since boot (CLOCK_BOOTTIME) at ADD, set by Put; unlike Time it never goes back; 0 = unknown, in entries of older builds
+	Pod    string        `json:"pod,omitempty"`    // owner of the socket directory and the devices: K8S_POD_UID, else the container ID
 
 	Requested Requested `json:"requested,omitzero"`
 
@@ -133,13 +133,10 @@ type Entry struct {
 	damaged bool     // only Key is from the journal
 }
 
-// Uptime is a time since boot in nanoseconds (CLOCK_BOOTTIME). Unlike Time it never goes back.
-type Uptime time.Duration
-
-func uptime() Uptime {
+func uptime() time.Duration {
 	var up unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) // the arguments are valid
-	return Uptime(up.Nano())
+	return time.Duration(up.Nano())
 }
 
 // After reports whether the ADD of e came after that of other.

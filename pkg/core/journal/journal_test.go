@@ -297,7 +297,7 @@ func TestOfBootIsFalseOnlyForDifferentIDs(t *testing.T) {
 
 // The clock may be set back between two ADDs, and entries of earlier builds have no uptime.
 func TestLaterEntryIsThatOfLaterUptimeElseTime(t *testing.T) {
-	entry := func(boot string, uptime journal.Uptime, second int64) *journal.Entry {
+	entry := func(boot string, uptime time.Duration, second int64) *journal.Entry {
 		return &journal.Entry{BootID: boot, Uptime: uptime, Time: time.Unix(second, 0)}
 	}
 	for _, c := range []struct {

@@ -223,7 +223,7 @@ func (j *Journal) counts(l lease, link leaseLink) (h *Holder, pods []string, err
 // when the file was written, but then both the clock and the disk have failed.
 func (r records) writtenThisBoot(name string) bool {
 	stat, err := os.Lstat(r.Path(name))
-	return err != nil || !stat.ModTime().Before(time.Now().Add(-time.Duration(uptime())))
+	return err != nil || !stat.ModTime().Before(time.Now().Add(-uptime()))
 }
 
 func (j *Journal) allowed(by holderLinks) (stale []string, err error) {
