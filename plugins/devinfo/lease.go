@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"devinfo-cni.io/devinfo"
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/failure"
@@ -30,9 +29,8 @@ func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, grant
 	if granted.IOMMUGroup != "" {
 		list = journal.MergeLeases(list, journal.DeviceLease{ID: sysfs.ID("iommu", granted.IOMMUGroup), Mode: journal.Exclusive})
 	}
-	bare, err := r.bare(info)
-	if err != nil || bare || device.IsInterface || device.Shared && device.InNetns || len(r.c.Config.Delegates) > 0 || len(granted.Nodes) > 0 {
-		return list, err
+	if r.bare(device, info) || device.IsInterface || device.Shared && device.InNetns || len(r.c.Config.Delegates) > 0 || len(granted.Nodes) > 0 {
+		return list, nil
 	}
 	for n := range list {
 		list[n].Mode = journal.Shared
@@ -44,17 +42,9 @@ func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, grant
 
 // bare reports whether a deviceID names a device that a program uses by its device node only: a function on vfio-pci or
 // another driver of its kind, or a vhost-vdpa device.
-func (r request) bare(info *devinfo.Info) (bool, error) {
-	texts := info.Texts()
-	address, err := pci.Parse(texts["pci-address"])
-	switch named := len(r.c.Config.DeviceIDs) > 0; {
-	case info != nil && info.Type == devinfo.TypeVDPA:
-		return named && texts["driver"] == "vhost", nil
-	case err != nil || !named:
-		return false, nil
-	}
-	fn, _, err := r.c.Finder.Sys.PCI(address)
-	return sysfs.OnVFIO(fn.Driver) || sysfs.OnUIO(fn.Driver), err
+func (r request) bare(device *discovery.Device, info *devinfo.Info) bool {
+	vhost := info != nil && info.Type == devinfo.TypeVDPA && info.Texts()["driver"] == "vhost"
+	return len(r.c.Config.DeviceIDs) > 0 && (vhost || sysfs.OnVFIO(device.Driver) || sysfs.OnUIO(device.Driver))
 }
 
 // refused adds the pod that asked for the device, and the remedy, to the error of an ADD that failed because another holder
@@ -86,7 +76,7 @@ func (c *Call) refused(err error) error {
 // blankEntry returns an entry that says only whose it is.
 func (c *Call) blankEntry() *journal.Entry {
 	e := &journal.Entry{
-		Key: c.Key, Netns: c.Args.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), CNIVersion: c.Config.CNIVersion, Args: c.Args.CNIArgs,
+		Key: c.Key, Netns: c.Attachment.Netns, Time: time.Now().UTC(), Pod: c.Attachment.Pod().String(), CNIVersion: c.Config.CNIVersion, Args: c.Attachment.CNIArgs,
 	}
 	if link.NetnsNamesProcess(e.Netns) {
 		if own, _ := link.IsOwnNetns(e.Netns); !own { // each process has its own /proc/self

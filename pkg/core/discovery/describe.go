@@ -119,7 +119,7 @@ func (s *search) describePCI() error {
 		return err
 	}
 	d := &devinfo.PCI{Address: fn.Address.String()}
-	s.found.Info = &devinfo.Info{Type: devinfo.TypePCI, PCI: d}
+	s.found.Info, s.found.Driver = &devinfo.Info{Type: devinfo.TypePCI, PCI: d}, fn.Driver
 	s.addFact("pci-address", d.Address, s.statements[0].source)
 	d.PFAddress = s.pf(fn)
 	d.RDMADevice = s.rdma(fn)

@@ -67,7 +67,8 @@ type Device struct {
 	MaybeShared bool
 	// SF is the name on the auxiliary bus of the SF that is the device or carries it; "" = none. Info's pci-address
 	// is that of the SF's parent.
-	SF string
+	SF     string
+	Driver string // kernel driver of the PCI function that Info describes; "" = none
 	// RDMA is the device's RDMA device if another PCI function carries it; nil = none, or the device itself carries it.
 	RDMA *sysfs.Apart
 

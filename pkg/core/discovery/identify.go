@@ -20,7 +20,10 @@ func (s *search) identify() error {
 		func() error { return s.fromInfo("the configuration's deviceInfo", s.target.Declared) },
 		s.fromDeviceIDs,
 		func() error { return s.fromInfo("the device-info file", s.target.Existing) },
-		s.fromResult,
+		func() error {
+			_, err := s.state("the result's pciID", s.target.PCIID, s.resolve, notHere)
+			return err
+		},
 		s.fromInterface, // last: classify and Find look for its statement at the end
 	} {
 		if err := source(); err != nil {
@@ -33,8 +36,11 @@ func (s *search) identify() error {
 const notHere = "is not a device on this node"
 
 // state records the device that a source names. It returns false if no device can have that name, and adds the warning
-// otherwise unless that is "".
+// otherwise unless that is "". A socket has no name.
 func (s *search) state(source, name string, resolve func(string) (ref, bool, error), otherwise string) (ok bool, err error) {
+	if name == "" || IsSocket(s.typ()) {
+		return false, nil
+	}
 	r, there, err := resolve(name)
 	if err != nil {
 		return false, fmt.Errorf("%s: %s: %w", source, name, err)
@@ -120,12 +126,9 @@ func Identity(info *devinfo.Info) string {
 
 // fromDeviceIDs states each distinct ID once, under the first key that contains it.
 func (s *search) fromDeviceIDs() error {
-	if IsSocket(s.typ()) {
-		return nil
-	}
 	seen := map[string]bool{}
 	for _, named := range s.target.DeviceIDs {
-		if named.ID == "" || seen[named.ID] {
+		if seen[named.ID] {
 			continue
 		}
 		seen[named.ID] = true
@@ -135,14 +138,6 @@ func (s *search) fromDeviceIDs() error {
 		}
 	}
 	return nil
-}
-
-func (s *search) fromResult() error {
-	if s.target.PCIID == "" || IsSocket(s.typ()) {
-		return nil
-	}
-	_, err := s.state("the result's pciID", s.target.PCIID, s.resolve, notHere)
-	return err
 }
 
 // join merges all statements into one device, or fails if two contradict each other. The most specific one wins,

@@ -118,14 +118,11 @@ func (s *search) ports(i *link.Interface, its ref) (hostdev.PortCount, error) {
 
 // fromLink states the parent device of an interface. It returns false if the interface has none.
 func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
-	source := fmt.Sprintf("interface %s (netlink)", i.Name)
-	if i.Parent == "" {
-		if i.BusInfo == "" {
-			return false, nil
-		}
-		return s.state(fmt.Sprintf("interface %s (ethtool bus-info)", i.Name), i.BusInfo, s.resolve, "")
-	}
-	if i.Bus != "virtio" {
+	source, ethtool := "interface "+i.Name+" (netlink)", "interface "+i.Name+" (ethtool bus-info)"
+	switch {
+	case i.Parent == "":
+		return s.state(ethtool, i.BusInfo, s.resolve, "")
+	case i.Bus != "virtio":
 		return s.state(source, i.Parent, s.resolve, "")
 	}
 	at, byEthtool, err := hostdev.OverVirtio(s.Sys, i.Parent, i.BusInfo)
@@ -133,7 +130,7 @@ func (s *search) fromLink(i *link.Interface) (ok bool, err error) {
 		return false, err
 	}
 	if byEthtool {
-		source = fmt.Sprintf("interface %s (ethtool bus-info)", i.Name)
+		source = ethtool
 	}
 	s.virtio = i.Parent
 	switch at.Bus {
