@@ -83,8 +83,6 @@ func (r *Report) Changed() (list []Item) {
 // Err returns the error of CHECK: the problem, else the first read error, else nil.
 func (r *Report) Err() *Error { return cmp.Or(r.Problem, r.ReadError) }
 
-func (r *Report) row(f Item) { r.Facts = append(r.Facts, f) }
-
 func (r *Report) fail(err *Error) {
 	if r.Problem == nil {
 		r.Problem = err
@@ -96,7 +94,7 @@ func (r *Report) skipNetns(t *discovery.Target, err error) {
 	if errors.Is(err, fs.ErrPermission) {
 		why = "entering the network namespace takes root"
 	}
-	r.row(Item{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
+	r.Facts = append(r.Facts, Item{Fact: "interface", Journal: t.IfName, Source: t.Netns, Verdict: Unseen})
 	r.couldNotRead(err, "the interface in "+t.Netns+": "+why)
 	t.Netns = ""
 }

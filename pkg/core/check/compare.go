@@ -87,7 +87,7 @@ func (r *Report) written(row Item, path string, err error) {
 		row.File, row.Verdict = "not valid", Differs
 		r.fail(&Error{BadFile, fmt.Errorf("%s %w", row.Fact, err)})
 	}
-	r.row(row)
+	r.Facts = append(r.Facts, row)
 }
 
 // device searches for the device again, with the file as a source, so a file that names another device causes a
@@ -210,7 +210,7 @@ func (c *Checker) compareInterface(r *Report, e *journal.Entry, t *discovery.Tar
 		}
 		problem = &Error{WrongDevice, fmt.Errorf("interface %s in %s was replaced: at ADD it was %q, and now it is %q%s", t.IfName, t.Netns, e.Interface, is, where)}
 	}
-	r.row(row)
+	r.Facts = append(r.Facts, row)
 	return problem
 }
 

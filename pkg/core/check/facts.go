@@ -38,10 +38,10 @@ func (r *Report) facts(e *journal.Entry, t discovery.Target, device, alone *disc
 		if differ(row.Fact, row.Journal, row.File, row.Now) {
 			row.Verdict = Differs
 		}
-		r.row(row)
+		r.Facts = append(r.Facts, row)
 	}
 	for _, key := range k.keys() {
-		r.row(k.row(key))
+		r.Facts = append(r.Facts, k.row(key))
 	}
 }
 
