@@ -65,7 +65,7 @@ func TestPagesShowDeviceOfCapture(t *testing.T) {
 	file, _, _ := strings.Cut(ctl("--capture", nodeHost, "inspect", "0000:03:00.4").stdout, "\n\n")
 	info, err := devinfo.Parse([]byte(file))
 	difftest.Must(t, err)
-	environ := slices.Concat([]string{"DEVINFO_NET1=" + cdispec.InfoFile("net1")}, cdispec.Variables("net1", info, nil),
+	environ := slices.Concat([]string{"DEVINFO_NET1=" + cdispec.InfoFile("net1")}, cdispec.Variables("DEVINFO_NET1", info, nil),
 		[]string{cdispec.RDMADevices([]*devinfo.Info{info})})
 	for _, page := range []string{readme, pods} {
 		difftest.Contains(t, difftest.Block(t, page, "console", "DEVINFO_NET1_TYPE"), strings.Join(environ, "\n"))

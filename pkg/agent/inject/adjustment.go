@@ -96,10 +96,11 @@ func (a *adjustment) variables(nics []nic, mounted bool) {
 	var infos []*devinfo.Info
 	for _, n := range nics {
 		infos = append(infos, n.info)
+		prefix := cdispec.Variable(n.Interface)
 		if mounted && n.DeviceInfo != nil {
-			a.variable(cdispec.Variable(n.Interface) + "=" + cdispec.InfoFile(n.Interface))
+			a.variable(prefix + "=" + cdispec.InfoFile(n.Interface))
 		}
-		for _, fact := range cdispec.Variables(n.Interface, n.info, func(socket string) string { return reached(a.mounts, socket, n.socketDir) }) {
+		for _, fact := range cdispec.Variables(prefix, n.info, func(socket string) string { return reached(a.mounts, socket, n.socketDir) }) {
 			a.variable(fact)
 		}
 	}

@@ -92,7 +92,7 @@ func (d Device) edits() (specs.ContainerEdits, error) {
 		}
 		return declared
 	}
-	edits := specs.ContainerEdits{Env: append([]string{prefix + "=" + value}, variables(prefix, d.Info, socket)...)}
+	edits := specs.ContainerEdits{Env: append([]string{prefix + "=" + value}, Variables(prefix, d.Info, socket)...)}
 	for _, n := range d.Nodes {
 		if err := checkPath(n.Path); err != nil {
 			return edits, err
@@ -238,14 +238,10 @@ func spelt(s string) string {
 }
 
 // Variables returns environment variables with the device information of an interface, such as
-// DEVINFO_NET1_TYPE=pci. It leaves out empty and invalid values. Suffixes do not begin with a hexadecimal digit, so
-// the variables of two interfaces never have the same name. inside returns the container path of a declared
-// socket, or "" if the container does not have the socket.
-func Variables(ifName string, info *devinfo.Info, inside func(socket string) string) []string {
-	return variables(Variable(ifName), info, inside)
-}
-
-func variables(prefix string, info *devinfo.Info, inside func(socket string) string) (list []string) {
+// DEVINFO_NET1_TYPE=pci with the prefix DEVINFO_NET1 (see [Variable]). It leaves out empty and invalid values. Suffixes do not
+// begin with a hexadecimal digit, so the variables of two interfaces never have the same name. inside returns the container
+// path of a declared socket, or "" if the container does not have the socket.
+func Variables(prefix string, info *devinfo.Info, inside func(socket string) string) (list []string) {
 	var pci, rdma, vdpa, socket, role, mode string
 	switch d := info.Device().(type) {
 	case nil:

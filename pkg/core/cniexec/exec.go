@@ -242,9 +242,6 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// NotRun reports whether the plugin was not started, so it has changed nothing.
-func (e *Error) NotRun() bool { return e.Reason == ReasonMissing || e.Reason == ReasonNode }
-
 func failed(reason Reason, format string, args ...any) *Error {
 	return &Error{reason, fmt.Errorf(format, args...)}
 }

@@ -64,7 +64,7 @@ func (n *Network) Add(prev json.RawMessage) (json.RawMessage, error) {
 			return err
 		})
 		n.emptyCache()
-		if failed := (*Error)(nil); !errors.As(err, &failed) || !failed.NotRun() {
+		if failed := (*Error)(nil); !errors.As(err, &failed) || failed.Reason != ReasonMissing && failed.Reason != ReasonNode {
 			n.Started = i + 1
 		}
 		if err != nil {
