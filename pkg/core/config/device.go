@@ -169,14 +169,9 @@ func (s *scan) more(end byte) bool {
 
 // quoted skips a string and returns it with its quotes.
 func (s *scan) quoted() []byte {
-	from := s.pos
-	for s.pos++; s.text[s.pos] != '"'; s.pos++ {
-		if s.text[s.pos] == '\\' {
-			s.pos++
-		}
-	}
-	s.pos++
-	return s.text[from:s.pos]
+	_, end := NextString(s.text[s.pos:])
+	s.pos += end
+	return s.text[s.pos-end : s.pos]
 }
 
 func unquoted(text []byte) (s string) {

@@ -88,7 +88,7 @@ func suspectsIn(key string, value json.RawMessage) iter.Seq[string] {
 					return
 				}
 			}
-			start, end := nextString(value)
+			start, end := config.NextString(value)
 			if text = ""; start == end {
 				return
 			}
