@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -30,40 +29,28 @@ import (
 
 // Host is what the plugin knows of its node and of its own process.
 type Host struct {
-	Node       config.Node
-	NodeError  error            // error from reading the settings; Node has the defaults then
-	Finder     discovery.Finder // of devices
-	SysfsError error            // error from opening sysfs; Finder is empty then
-	Journal    *journal.Journal // what each attachment owns
-	Infos      *store.Dir       // the device-info files
-	Specs      *store.Dir       // the CDI specs
-	Nodes      grant.Nodes      // the device nodes
-	Within     string           // value of [cleanup.WithinEnv]: the attachment that this process runs in as a delegate
+	cleanup.Cleaner
+	NodeError  error       // error from reading the settings; Node has the defaults then
+	SysfsError error       // error from opening sysfs; Finder is empty then
+	Infos      *store.Dir  // the device-info files
+	Specs      *store.Dir  // the CDI specs
+	Nodes      grant.Nodes // the device nodes
+	Within     string      // value of [cleanup.WithinEnv]: the attachment that this process runs in as a delegate
 	Stdout     io.Writer
-	Log        *slog.Logger
 }
 
 // NewHost returns a host with these settings. It opens and creates nothing.
 func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) Host {
-	j := journal.Open(node.StateDir, bootID)
-	j.OnNode = func() bool { return true } // a path of CNI_NETNS means the same to each verb
+	c := cleanup.New(node, finder, bootID, log)
+	c.Journal.OnNode = func() bool { return true } // a path of CNI_NETNS means the same to each verb
 	return Host{
-		Node: node, Finder: finder, Journal: j,
-		Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout, Log: log,
+		Cleaner: *c, Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout,
 	}
-}
-
-// Args are the parameters of one call (CNI SPEC.md section 2, "Parameters").
-type Args struct {
-	attachment.Args
-	Path          string // CNI_PATH
-	NetnsOverride string // CNI_NETNS_OVERRIDE
 }
 
 // Call is one call of the plugin. It is about one attachment, which its log names, except for GC and STATUS.
 type Call struct {
 	Host
-	Args       *Args
 	Config     *config.Config
 	Attachment *attachment.Attachment
 	Key        journal.Key
@@ -72,7 +59,7 @@ type Call struct {
 }
 
 // newCall returns the call with these arguments. The error may be one of any verb, for which the configuration is unusable.
-func newCall(h Host, verb string, args *Args, cfg *config.Config) (*Call, error) {
+func newCall(h Host, verb string, args attachment.Args, cfg *config.Config) (*Call, error) {
 	for _, problem := range cfg.Problems { // every verb needs the name; only DEL works without the version
 		if problem.Key == "name" || problem.Key == "cniVersion" && verb != "DEL" || problem.Key == "cni.dev/valid-attachments" && verb == "GC" {
 			return nil, problem
@@ -118,20 +105,15 @@ func checkVersion(cfg *config.Config, verb string, log *slog.Logger) error {
 var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // about returns a call about the attachment of the arguments.
-func about(h Host, args *Args, cfg *config.Config) *Call {
-	att, err := attachment.New(cfg, args.Args, h.Node.DeviceInfoDir)
+func about(h Host, args attachment.Args, cfg *config.Config) *Call {
+	att, err := attachment.New(cfg, args, h.Node.DeviceInfoDir)
 	key := journal.Key{Network: att.Network, ContainerID: att.ContainerID, IfName: att.IfName}
 	if key.ContainerID != "" {
 		h.Log = h.Log.With("attachment", key.String())
 	}
-	return &Call{Host: h, Args: args, Config: cfg, Attachment: att, Key: key, argsError: err}
-}
-
-// cleaner returns what ends attachments.
-func (c *Call) cleaner() *cleanup.Cleaner {
-	return &cleanup.Cleaner{
-		Node: c.Node, Journal: c.Journal, Finder: c.Finder, Log: c.Log, CNIPath: c.Args.Path, Listen: c.listen,
-	}
+	c := &Call{Host: h, Config: cfg, Attachment: att, Key: key, argsError: err}
+	c.Listen = c.listen
+	return c
 }
 
 // itself reports whether devinfo runs as its own delegate.
@@ -205,12 +187,12 @@ func (c *Call) infoFileName() (string, error) {
 // network returns the delegates, for the verbs that do not concern one attachment.
 func (c *Call) network() (*cniexec.Network, error) {
 	e := &journal.Entry{Key: journal.Key{Network: c.Config.Name}, CNIVersion: c.Config.CNIVersion}
-	return c.cleaner().Network(e, c.Config.DelegateConfigs(), "")
+	return c.Network(e, c.Config.DelegateConfigs(), "")
 }
 
 // checkNetns returns an error unless CNI_NETNS is a network namespace other than this process's own, in which delegates
 // would look for the pod's interface. CNI_NETNS_OVERRIDE allows the own one.
-func checkNetns(args *Args) error {
+func checkNetns(args attachment.Args) error {
 	if !filepath.IsAbs(args.Netns) { // it would lead elsewhere for whoever reads the journal
 		return failure.New(failure.Environment, fmt.Errorf("CNI_NETNS %q: must be an absolute path", args.Netns), "the runtime must set it")
 	}
@@ -219,7 +201,7 @@ func checkNetns(args *Args) error {
 	}
 	own, err := link.IsOwnNetns(args.Netns)
 	switch {
-	case args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "TRUE"):
+	case args.AnyNetns:
 		return nil
 	case err != nil:
 		return failure.New(failure.Netns, err, "mount proc")

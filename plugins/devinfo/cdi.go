@@ -30,7 +30,7 @@ func (c *Call) refuseOwned(spec journal.CDI) error {
 		return nil
 	}
 	const remedy = `set "name" in "cdi" to a unique name such as "{podUID}-{ifName}", or omit it`
-	foreign, err := c.cleaner().Foreign(c.Key, journal.OfSpec, spec.File)
+	foreign, err := c.Foreign(c.Key, journal.OfSpec, spec.File)
 	if foreign != "" {
 		return failure.New(failure.Config, fmt.Errorf("CDI spec %s: %s", spec.File, foreign), remedy)
 	}

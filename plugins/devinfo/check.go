@@ -18,14 +18,14 @@ func (c *Call) check() error {
 	if c.itself() {
 		return nil
 	}
-	if err := checkNetns(c.Args); err != nil && !errors.Is(err, link.ErrNoNetns) { // delegates would check the host's interfaces
+	if err := checkNetns(c.Attachment.Args); err != nil && !errors.Is(err, link.ErrNoNetns) { // delegates would check the host's interfaces
 		return err
 	}
 	name, err := c.infoFileName()
 	if err != nil {
 		return err
 	}
-	recorded, err := c.cleaner().Lock(c.Key)
+	recorded, err := c.Lock(c.Key)
 	defer recorded.Unlock()
 	if err != nil && !errors.As(err, new(*store.CorruptError)) {
 		return err
@@ -36,8 +36,8 @@ func (c *Call) check() error {
 		c.reconstruct(recorded)
 	}
 	now := *recorded
-	if now.Netns != c.Args.Netns { // the runtime's path is current
-		now.Netns, now.Inode = c.Args.Netns, 0
+	if now.Netns != c.Attachment.Netns { // the runtime's path is current
+		now.Netns, now.Inode = c.Attachment.Netns, 0
 	}
 	a := &check.Checker{Finder: &c.Finder, Dir: store.Open, Journal: c.Journal}
 	state, why := a.State(&now, err)
@@ -84,7 +84,7 @@ func (c *Call) checkDelegates(e *journal.Entry) error {
 	if len(e.Delegates) == 0 {
 		return nil
 	}
-	n, err := c.cleaner().Network(e, e.Delegates, e.Netns)
+	n, err := c.Network(e, e.Delegates, e.Netns)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func (r request) commit(p plan, done *undo) error {
 		if r.last == nil {
 			return nil
 		}
-		return r.c.cleaner().Removal(r.last).Run()
+		return r.c.Removal(r.last).Run()
 	}
 	if err := r.record(e, done); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (r request) removeReplaced(e *journal.Entry) (err error) {
 	if err := r.c.Journal.Free(e); err != nil {
 		return err
 	}
-	replaced := r.c.cleaner().Removal(r.last)
+	replaced := r.c.Removal(r.last)
 	if r.last.CDI != e.CDI || !e.Complete {
 		err = replaced.RemoveSpec()
 	}

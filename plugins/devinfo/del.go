@@ -17,15 +17,15 @@ func (c *Call) del() error {
 		c.Log.Warn("nothing done: devinfo runs as its own delegate")
 		return nil
 	}
-	if err := checkNetns(c.Args); err != nil && c.Args.Netns != "" && failure.Code(err) != failure.IO {
+	if err := checkNetns(c.Attachment.Args); err != nil && c.Attachment.Netns != "" && failure.Code(err) != failure.IO {
 		c.Log.Warn("treating the network namespace as gone", "error", err)
-		c.Args.Netns = ""
+		c.Attachment.Netns = ""
 	}
 	if err := c.Journal.Own(); err != nil { // root would run the delegates that another user names
 		c.Log.Warn("ignoring the journal", "error", err)
 		c.Journal = c.Journal.Ignored()
 	}
-	e, err := c.cleaner().LockAnyway(c.Key)
+	e, err := c.LockAnyway(c.Key)
 	if errors.As(err, new(*store.NameError)) {
 		c.Log.Warn("no journal entry", "error", err) // ADD refuses such long names, so it recorded no entry
 	} else if err != nil {
@@ -36,8 +36,8 @@ func (c *Call) del() error {
 		e = cmp.Or(e, &journal.Entry{Key: c.Key})
 		c.reconstruct(e)
 	}
-	r := c.cleaner().Removal(e)
-	r.Netns = c.Args.Netns // the runtime's path is current; it is empty if the namespace is gone
+	r := c.Removal(e)
+	r.Netns = c.Attachment.Netns // the runtime's path is current; it is empty if the namespace is gone
 	if err := c.addNamed(r); err != nil {
 		return err
 	}
@@ -58,6 +58,6 @@ func (c *Call) addNamed(r *cleanup.Removal) error {
 		r.Dir, r.File = c.Node.DeviceInfoDir, name
 		return nil
 	}
-	named := c.cleaner().Removal(&journal.Entry{Key: c.Key, Dir: c.Node.DeviceInfoDir, File: name})
+	named := c.Removal(&journal.Entry{Key: c.Key, Dir: c.Node.DeviceInfoDir, File: name})
 	return c.Journal.Alone(named.RemoveFile)
 }

@@ -19,7 +19,7 @@ func (r request) runDelegates(done *undo) (request, error) {
 	p := plan{info: known, entry: r.newEntry(known)}
 	e := p.entry
 	e.Delegates, e.CapabilityArgs, e.PrevResult = r.c.Config.DelegateConfigs(), r.c.capabilityArgs(), r.c.Config.PrevResult
-	if e.Leases, err = r.c.cleaner().AskedLeases(e); err != nil {
+	if e.Leases, err = r.c.AskedLeases(e); err != nil {
 		return r, err
 	}
 	if err := r.commit(p, done); err != nil {
@@ -38,13 +38,13 @@ func (r request) runDelegates(done *undo) (request, error) {
 // device-info file, too.
 func (r request) addDelegates(done *undo) (*result.Result, error) {
 	e := r.last
-	n, err := r.c.cleaner().Network(e, e.Delegates, e.Netns)
+	n, err := r.c.Network(e, e.Delegates, e.Netns)
 	if err != nil {
 		return nil, err
 	}
 	done.push(r.restoreInfo)
 	done.push(func() error {
-		ended := r.c.cleaner().Removal(done.entry)
+		ended := r.c.Removal(done.entry)
 		ended.Delegates, ended.Result = e.Delegates[:n.Started], n.Result
 		return ended.DelDelegates()
 	})

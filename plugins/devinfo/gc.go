@@ -30,7 +30,7 @@ func (c *Call) gc() error {
 			}
 		}
 	}
-	return failure.Join(append(errs, c.cleaner().Sweep(func() {}))...)
+	return failure.Join(append(errs, c.Sweep(func() {}))...)
 }
 
 // collect deletes the attachments of this network that the runtime does not list, as DEL does.
@@ -50,8 +50,8 @@ func (c *Call) collect() (errs []error) {
 		e, err := c.Journal.Get(key)
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		} else if c.Config.Valid != nil || c.cleaner().About(key).Stale(e) {
-			_, err := c.cleaner().Collect(key, e, func(e *journal.Entry) { c.deletion(key).reconstruct(e) })
+		} else if c.Config.Valid != nil || c.About(key).Stale(e) {
+			_, err := c.Collect(key, e, func(e *journal.Entry) { c.deletion(key).reconstruct(e) })
 			errs = append(errs, err)
 		}
 	}
@@ -61,5 +61,5 @@ func (c *Call) collect() (errs []error) {
 // deletion returns the call that a DEL of another attachment of the network would be.
 func (c *Call) deletion(key journal.Key) *Call {
 	cfg := &config.Config{Name: key.Network, Type: c.Config.Type, CNIVersion: c.Config.CNIVersion, Delegates: c.Config.Delegates}
-	return about(c.Host, &Args{Args: attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, Path: c.Args.Path}, cfg)
+	return about(c.Host, attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, cfg)
 }

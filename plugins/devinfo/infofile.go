@@ -35,7 +35,7 @@ func (c *Call) readInfoFile(name string, former *journal.Entry) (f infoFile, err
 		return f, nil
 	}
 	f.name = name
-	foreign, err := c.cleaner().Foreign(c.Key, journal.OfFile, name)
+	foreign, err := c.Foreign(c.Key, journal.OfFile, name)
 	if foreign != "" {
 		err = failure.New(failure.Config, fmt.Errorf("device-info file %s: %s", c.Attachment.Path, foreign), "set runtimeConfig.CNIDeviceInfoFile to a path that no other attachment uses")
 	}

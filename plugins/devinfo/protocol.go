@@ -79,6 +79,7 @@ func dispatch(h Host, command string, getenv func(string) string, stdin io.Reade
 	if !ok {
 		return "", failure.New(failure.Environment, fmt.Errorf("unknown CNI_COMMAND: %q", command), "it must be ADD, DEL, CHECK, GC, STATUS or VERSION")
 	}
+	h.CNIPath = getenv("CNI_PATH")
 	args, text, err := verb.arguments(getenv, stdin)
 	if err != nil {
 		return "", err
@@ -106,22 +107,22 @@ func dispatch(h Host, command string, getenv func(string) string, stdin io.Reade
 }
 
 // arguments reads the parameters of a verb and the network configuration.
-func (v verb) arguments(getenv func(string) string, stdin io.Reader) (args *Args, text []byte, err error) {
-	args = &Args{Path: getenv("CNI_PATH"), NetnsOverride: getenv("CNI_NETNS_OVERRIDE")}
+func (v verb) arguments(getenv func(string) string, stdin io.Reader) (args attachment.Args, text []byte, err error) {
 	if v.required != "CNI_PATH" {
-		args.Args = attachment.Args{
-			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"),
-			IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
+		override := getenv("CNI_NETNS_OVERRIDE")
+		args = attachment.Args{
+			ContainerID: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"), IfName: getenv("CNI_IFNAME"), CNIArgs: getenv("CNI_ARGS"),
+			AnyNetns: override == "1" || strings.EqualFold(override, "TRUE"),
 		}
 	}
 	if err := checkEnvironment(getenv, strings.Fields(v.required)); err != nil {
-		return nil, nil, failure.New(failure.Environment, err, "the runtime must set it")
+		return args, nil, failure.New(failure.Environment, err, "the runtime must set it")
 	}
 	if text, err = io.ReadAll(io.LimitReader(stdin, int64(v.limit)+1)); err != nil {
-		return nil, nil, failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
+		return args, nil, failure.New(failure.IO, fmt.Errorf("read the configuration from standard input: %w", err), "")
 	}
 	if len(text) > v.limit {
-		return nil, nil, failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", v.limit>>20), "make it smaller")
+		return args, nil, failure.New(failure.Config, fmt.Errorf("network configuration: has more than %d MiB", v.limit>>20), "make it smaller")
 	}
 	return args, text, nil
 }

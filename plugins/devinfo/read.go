@@ -55,7 +55,7 @@ func (c *Call) read(done *undo) (request, error) {
 	if err := c.delegatesProblem(); err != nil {
 		return request{}, err
 	}
-	if err := checkNetns(c.Args); err != nil {
+	if err := checkNetns(c.Attachment.Args); err != nil {
 		return request{}, err
 	}
 	r, warnings, err := c.asked()
@@ -124,20 +124,20 @@ func (c *Call) prevResult() (*result.Result, error) {
 //
 // The cleanup spares the device-info file of this name if this ADD is to read it, because another program has written it.
 func (c *Call) takeOver(file string, done *undo) (*journal.Entry, error) {
-	former, err := c.cleaner().LockAnyway(c.Key)
+	former, err := c.LockAnyway(c.Key)
 	if err != nil || former == nil {
 		return nil, err
 	}
 	done.entry = former
 	if former.Lost() { // only the leases and this configuration show what to clean up
-		former.Netns = c.Args.Netns
+		former.Netns = c.Attachment.Netns
 		c.reconstruct(former)
 		former.Result = nil // prevResult is the input of ADD
 	}
-	ended, killed := c.cleaner().Removal(former), false
+	ended, killed := c.Removal(former), false
 	switch {
 	case former.Lost():
-	case c.cleaner().Stale(former):
+	case c.Stale(former):
 		c.Log.Warn("cleaning up a stale attachment", "since", former.Time)
 		ended.Netns = "" // its path may now lead to another pod's namespace
 	case len(former.Delegates) == 0:

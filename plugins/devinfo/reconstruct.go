@@ -32,7 +32,7 @@ func (c *Call) reconstruct(e *journal.Entry) {
 		e.CDI = c.specOf(cdi)
 	}
 	e.Pod, e.Requested.DeviceIDs = cmp.Or(e.Pod, c.Attachment.Pod().String()), c.Config.DeviceIDs
-	e.CNIVersion, e.Args, e.Result = c.Config.CNIVersion, c.Args.CNIArgs, c.Config.PrevResult
+	e.CNIVersion, e.Args, e.Result = c.Config.CNIVersion, c.Attachment.CNIArgs, c.Config.PrevResult
 }
 
 // delegatesProblem returns why the delegates cannot run, or nil.
@@ -53,7 +53,7 @@ func (c *Call) runnable(n int, problem *config.Problem) error {
 	if problem != nil {
 		return problem
 	}
-	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.Args.Path)); err != nil {
+	if _, err := new(cniexec.Exec).FindInPath(c.Config.Delegates[n].Type, filepath.SplitList(c.CNIPath)); err != nil {
 		return failure.New(failure.Config, fmt.Errorf("delegates[%d]: %w", n, err), "install the plugin in a directory of CNI_PATH")
 	}
 	return nil

@@ -29,11 +29,18 @@ type Cleaner struct {
 	CNIPath string // directories of the delegates, separated by colons
 	Root    string // root directory of the delegates, such as the host's in a container; "" = this process's root
 	Listen  func() // called before delegates run; nil = nothing to do
+
+	// Wait is the time for which a call waits for another call of the attachment, or for a delegate whose devinfo was killed.
+	Wait  time.Duration
+	Limit time.Duration // for one delegate
 }
 
 // New returns a cleaner for a node's settings. It opens and creates nothing.
 func New(node config.Node, finder discovery.Finder, bootID string, log *slog.Logger) *Cleaner {
-	return &Cleaner{Node: node, Journal: journal.Open(node.StateDir, bootID), Finder: finder, Log: log}
+	return &Cleaner{
+		Node: node, Journal: journal.Open(node.StateDir, bootID), Finder: finder, Log: log,
+		Wait: 30 * time.Second, Limit: 4 * time.Minute, // kubelets and runtimes give up sooner
+	}
 }
 
 // About returns the cleaner with a log that names the attachment.
@@ -55,34 +62,26 @@ func (c *Cleaner) Stale(e *journal.Entry) bool {
 	return err == nil && why != ""
 }
 
-// Times for which a call waits for another call of the attachment, or for a delegate whose devinfo was killed. Garbage
-// collection waits for each of many attachments, and the next one finds what this one has left.
-const lockWait, collectWait = 30 * time.Second, time.Second
-
 // Lock returns the attachment's journal entry, locked, or nil if the journal has none. A corrupt entry is a
 // [*store.CorruptError] together with a locked entry that has only the key.
 //
 // A delegate that has run for its limit and whose devinfo was killed is ended, because nobody else would end it.
 func (c *Cleaner) Lock(key journal.Key) (*journal.Entry, error) {
-	return c.lock(key, lockWait, delegateLimit)
-}
-
-func (c *Cleaner) lock(key journal.Key, wait, limit time.Duration) (*journal.Entry, error) {
 	e, err := c.Journal.Lock(context.Background(), key, 0)
 	busy := new(store.BusyError)
 	if !errors.As(err, &busy) {
 		return e, err
 	}
-	ended, failed := cniexec.EndAbandoned(busy.Holders, within(key), limit)
+	ended, failed := cniexec.EndAbandoned(busy.Holders, within(key), c.Limit)
 	if ended {
 		c.Log.Warn("ended a delegate that hung, because the devinfo that had started it was killed", "reason", busy.Error())
 	} else if failed != nil {
 		c.Log.Warn("cannot end a delegate that may hang", "error", failed)
 	}
-	e, err = c.Journal.Lock(context.Background(), key, wait)
+	e, err = c.Journal.Lock(context.Background(), key, c.Wait)
 	if errors.As(err, &busy) {
 		err = failure.New(failure.TryAgain, fmt.Errorf("an earlier call for this attachment is still running: %w", err),
-			fmt.Sprintf("try again; a delegate whose devinfo was killed is ended after %v", limit))
+			fmt.Sprintf("try again; a delegate whose devinfo was killed is ended after %v", c.Limit))
 	}
 	return e, err
 }
@@ -90,11 +89,7 @@ func (c *Cleaner) lock(key journal.Key, wait, limit time.Duration) (*journal.Ent
 // LockAnyway is like Lock, for calls that modify the attachment. If the entry is corrupt, it logs a warning and returns
 // an entry with the facts that the leases still show, see [journal.Entry.Lost].
 func (c *Cleaner) LockAnyway(key journal.Key) (*journal.Entry, error) {
-	return c.lockAnyway(key, lockWait)
-}
-
-func (c *Cleaner) lockAnyway(key journal.Key, wait time.Duration) (*journal.Entry, error) {
-	e, err := c.lock(key, wait, delegateLimit)
+	e, err := c.Lock(key)
 	if !errors.As(err, new(*store.CorruptError)) {
 		return e, err
 	}
@@ -168,7 +163,8 @@ func (c *Cleaner) CollectStale(ctx context.Context, delegates bool, rest func(co
 // what the leases do not show. The lock on the entry prevents an ADD or DEL of the attachment meanwhile.
 func (c *Cleaner) Collect(key journal.Key, judged *journal.Entry, complete func(*journal.Entry)) (done bool, err error) {
 	c = c.About(key)
-	e, err := c.lockAnyway(key, collectWait)
+	c.Wait = time.Second // garbage collection waits for each of many attachments, and the next one finds what this one has left
+	e, err := c.LockAnyway(key)
 	defer e.Unlock()
 	switch {
 	case err != nil || e == nil: // DEL has removed it

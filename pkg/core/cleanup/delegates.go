@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/containernetworking/cni/libcni"
 
@@ -17,8 +16,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/pod"
 )
-
-const delegateLimit = 4 * time.Minute // time for one delegate; kubelets and runtimes give up sooner
 
 // WithinEnv is an environment variable with the attachment's key for delegates. Without it, a delegate that is devinfo
 // itself, under another name or inside another plugin, would take the ADD for a killed one and call itself for ever.
@@ -45,7 +42,7 @@ func (c *Cleaner) Network(e *journal.Entry, delegates []json.RawMessage, netns s
 		rt.CapabilityArgs[key] = value
 	}
 	// The delegates inherit the entry's lock, so later calls wait for delegates that outlive this process.
-	exec := &cniexec.Exec{Root: c.Root, Limit: delegateLimit, Inherit: e.Locked(), Stderr: os.Stderr}
+	exec := &cniexec.Exec{Root: c.Root, Limit: c.Limit, Inherit: e.Locked(), Stderr: os.Stderr}
 	if e.ContainerID != "" { // GC and STATUS do not concern one attachment
 		exec.Env = []string{within(e.Key)}
 	}

@@ -110,9 +110,11 @@ func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
 	hanging := exec.Command("sleep", "3600")
 	hanging.Env, hanging.ExtraFiles = []string{cleanup.WithinEnv + "=" + e.Key.String()}, []*os.File{locked.Locked()}
 	difftest.Must(t, hanging.Start(), locked.Locked().Close()) // the end of devinfo
-	_, err = n.LockWithin(e.Key, 0, time.Hour)
+	n.Wait, n.Limit = 0, time.Hour
+	_, err = n.Lock(e.Key)
 	difftest.Says(t, err, "an earlier call for this attachment is still running", "still locked by process "+strconv.Itoa(hanging.Process.Pid))
-	again, err := n.LockWithin(e.Key, time.Hour, 0)
+	n.Wait, n.Limit = time.Hour, 0
+	again, err := n.Lock(e.Key)
 	difftest.Must(t, err)
 	again.Unlock()
 	difftest.Contains(t, log.String(), "ended a delegate that hung")
@@ -140,13 +142,18 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 		inode         func(recorded uint64) uint64 // nil = not recorded
 		gc, none      bool
 	}{
-		"alone":                                  {},
-		"beside another VF":                      {before: func(n *node) { n.add("other", "other", 1, time.Now()) }},
-		"after an earlier sandbox":               {before: func(n *node) { n.add("earlier", "pod", 0, time.Now()) }},
-		"before a later sandbox":                 {after: func(n *node) { n.add("later", "pod", 0, time.Now()) }, none: true},
-		"before one whose clock was set back":    {after: func(n *node) { n.add("later", "pod", 0, time.Now().Add(-time.Hour)) }, none: true},
-		"after one whose clock was set back":     {before: func(n *node) { n.add("earlier", "pod", 0, time.Now().Add(time.Hour)) }},
-		"without the device":                     {after: func(n *node) { lost(n); n.add("other", "other", 0, time.Now()) }, none: true},
+		"alone":                               {},
+		"beside another VF":                   {before: func(n *node) { n.add("other", "other", 1, time.Now()) }},
+		"after an earlier sandbox":            {before: func(n *node) { n.add("earlier", "pod", 0, time.Now()) }},
+		"before a later sandbox":              {after: func(n *node) { n.add("later", "pod", 0, time.Now()) }, none: true},
+		"before one whose clock was set back": {after: func(n *node) { n.add("later", "pod", 0, time.Now().Add(-time.Hour)) }, none: true},
+		"after one whose clock was set back":  {before: func(n *node) { n.add("earlier", "pod", 0, time.Now().Add(time.Hour)) }},
+		"without the device":                  {after: func(n *node) { lost(n); n.add("other", "other", 0, time.Now()) }, none: true},
+		"before a claim of another pod": {after: func(n *node) {
+			lost(n)
+			leases, err := journal.LeasesOf(n.Finder.Sys, journal.Exclusive, capturetest.VF(0))
+			difftest.Must(n.t, err, n.Journal.Hold(&journal.Claim{UID: "u1", Pods: []string{"other"}, Leases: leases}))
+		}, none: true},
 		"in the namespace of a process":          {netns: process, inode: func(recorded uint64) uint64 { return recorded }},
 		"in that of another process":             {netns: process, inode: func(recorded uint64) uint64 { return recorded + 1 }, none: true},
 		"in one of a process, by GC":             {netns: process, inode: func(recorded uint64) uint64 { return recorded }, gc: true, none: true},

@@ -24,10 +24,7 @@ func (c *Cleaner) AskedLeases(e *journal.Entry) (list []journal.DeviceLease, err
 	if err != nil {
 		return nil, err
 	}
-	for n, name := range names {
-		if slices.Contains(names[:n], name) {
-			continue
-		}
+	for _, name := range names {
 		more, err := journal.LeasesOf(c.Finder.Sys, journal.Exclusive, name)
 		if err != nil {
 			return nil, err

@@ -24,6 +24,7 @@ type Args struct {
 	Netns       string // CNI_NETNS; may be "" on DEL
 	IfName      string
 	CNIArgs     string // CNI_ARGS, "K=V;K=V"
+	AnyNetns    bool   // CNI_NETNS_OVERRIDE: CNI_NETNS may be this process's own
 }
 
 // Attachment is one container's interface on one network.
@@ -198,7 +199,7 @@ func settleType(info *devinfo.Info) error {
 // string, in which a brace may be escaped, and leaves a string without placeholders byte for byte.
 func (a *Attachment) expand(key string, text json.RawMessage) (out json.RawMessage, err error) {
 	for {
-		start, end := nextString(text)
+		start, end := config.NextString(text)
 		if start == end {
 			return append(out, text...), nil
 		}
@@ -217,19 +218,6 @@ func (a *Attachment) expand(key string, text json.RawMessage) (out json.RawMessa
 		}
 		out = append(out, quoted...)
 	}
-}
-
-// nextString returns where the first string of a valid JSON text begins and ends, with its quotes; 0, 0 = it has none.
-func nextString(text json.RawMessage) (start, end int) {
-	if start = bytes.IndexByte(text, '"'); start < 0 {
-		return 0, 0
-	}
-	for end = start + 1; text[end] != '"'; end++ {
-		if text[end] == '\\' {
-			end++
-		}
-	}
-	return start, end + 1
 }
 
 // placeholder returns the name of the placeholder at the beginning of text, such as containerID:12; "" = none.
