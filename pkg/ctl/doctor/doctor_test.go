@@ -108,6 +108,8 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			[]string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
 		"a claim without its driver, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("/n1")}, Live: locked("/n2", false)}, []string{"error holders 0000:03:00.2: held by claim ns/c for /n1 and by sriov-cni's lock for /n2",
 			"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
+		"a claim of an unknown namespace, and a lock": {doctor.Evidence{VFs: one, Unrecorded: []node.ClaimLeases{abandoned("")}, Live: locked("/n2", false)},
+			[]string{"warning leases claim ns/c: has leases of 0000:03:00.2, 0000:03:00.0 (shared), but cni-dra-driver has no record of the claim in /claims/u1.json"}},
 		"two pods on a PF":               {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("0", "ns/a", "", "/n1"), held("0", "ns/b", "", "/n2")}}, nil},
 		"device plugin and CNI, one pod": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: given("ns/a")}, nil},
 		"device plugin and CNI, two pods": {doctor.Evidence{VFs: one, Attachments: []node.Attachment{held("2", "ns/a", "", "/n1")}, Live: given("ns/b")},
@@ -182,8 +184,9 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		"an offer without a driver":           {doctor.Evidence{Offer: &state.Offer{}, Live: live(func(l *doctor.Live) { l.DriverAway = true })}, []string{"info offer " + doctor.DriverAway}},
 		"rules that select nothing": {doctor.Evidence{Offer: &state.Offer{Rules: "/r", Unmatched: []state.UnmatchedRule{{Rule: "devices[0]", Why: "no eth7"}}}},
 			[]string{"info offer /r: devices[0] selects no device of this node: no eth7"}},
-		"cards":             {doctor.Evidence{Cards: []nic.Card{{Text: "E810"}, {Text: "X710", OnCard: true}}}, []string{"info cards how devinfo was tried on E810", "info cards how devinfo was tried on X710"}},
-		"no configurations": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NoConf = "/x" })}, []string{"unknown networks /x: no such file or directory"}},
+		"cards":                 {doctor.Evidence{Cards: []nic.Card{{Text: "E810"}, {Text: "X710", OnCard: true}}}, []string{"info cards how devinfo was tried on E810", "info cards how devinfo was tried on X710"}},
+		"no network of devinfo": {doctor.Evidence{Live: live(func(l *doctor.Live) { l.Networks = nil })}, []string{"info networks no network configuration on this node contains devinfo"}},
+		"no configurations":     {doctor.Evidence{Live: live(func(l *doctor.Live) { l.NoConf = "/x" })}, []string{"unknown networks /x: no such file or directory"}},
 		"blind": {doctor.Evidence{OfferError: errors.New("o"), Unseen: 2, Live: live(func(l *doctor.Live) { l.Notes = []doctor.Note{{Text: "x", Remedy: "y"}} })},
 			[]string{"unknown sight o", "unknown sight cni-dra-driver's records of 2 claims with leases are not visible here", "unknown sight x"}},
 	} {
@@ -225,7 +228,8 @@ func TestRemedyOfLeftoversEndsTheDifference(t *testing.T) {
 				}
 				return text
 			}
-			_, command, _ := strings.Cut(remedy(), "ip link set ens1 vf 0 ")
+			_, command, differs := strings.Cut(remedy(), "ip link set ens1 vf 0 ")
+			difftest.Same(t, fmt.Sprintf("%s, %+v: it differs", driver, s), differs, true)
 			for change := range slices.Chunk(strings.Fields(command), 2) {
 				before, words := vfs[2], strings.Join(change, " ")
 				if undo[words](&vfs[2]); vfs[2] == before && !strings.Contains(words, "_tx_rate") { // the two rates are set together

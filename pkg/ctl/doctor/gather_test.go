@@ -54,7 +54,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	difftest.Write(t, filepath.Join(dir, "net.d/10.conflist"),
 		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "deviceInfoFile": "auto", "strict": "secret"}]}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "net.d/20.conf"), `{"cniVersion": "1.0.0", "name": "m", "type": "unused"}`, 0o600)
-	difftest.Write(t, filepath.Join(dir, "net.d/README"), "none", 0o600)
+	difftest.Write(t, filepath.Join(dir, "net.d/30.conf.bak"), `{"cniVersion": "1.0.0", "name": "o", "type": "devinfo"}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "net.d/00-multus.conflist"),
 		`{"cniVersion": "1.0.0", "name": "multus", "plugins": [{"type": "multus", "delegates": [{"cniVersion": "1.0.0", "name": "k", "plugins": [{"type": "bridge"}, {"type": "devinfo"}]}]}]}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "pci/0000:03:00.2"), "/run/netns/a", 0o600)

@@ -105,13 +105,12 @@ func (e *Evidence) holds() map[string][]hold {
 	return all
 }
 
-// quarrel reports whether two holds contradict each other.
+// quarrel reports whether two holds contradict each other. b comes after a in [Evidence.holds].
 func quarrel(a, b hold) bool {
 	if a.pod == "" || b.pod == "" {
 		return a.ns != "" && b.ns != "" && a.ns != b.ns
 	}
-	plugin := strings.HasPrefix(a.by, "device plugin")
-	return a.pod != b.pod || plugin && b.by == "DRA" || a.by == "DRA" && strings.HasPrefix(b.by, "device plugin")
+	return a.pod != b.pod || a.by == "DRA" && strings.HasPrefix(b.by, "device plugin")
 }
 
 func holders(e *Evidence, list *findings) {

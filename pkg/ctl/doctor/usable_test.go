@@ -201,7 +201,7 @@ func TestLastPodOfFreeDeviceIsNamed(t *testing.T) {
 			e.Attachments = []node.Attachment{{Identity: node.Identity{Namespace: "ns", Pod: "a", State: check.Stale}, Device: "0000:03:00.3", Verdict: &node.Comparison{}}}
 		},
 		"; sriov-cni last gave it to /n1 ": func(e *doctor.Evidence) {
-			e.Live.Locks = []journal.SRIOVLock{{Device: "0000:03:00.3", Netns: "/n1", Gone: true}}
+			e.Live.Locks = []journal.SRIOVLock{{Device: "0000:03:00.4", Netns: "/n0", Gone: true}, {Device: "0000:03:00.3", Netns: "/n1", Gone: true}}
 		},
 	} {
 		e, d := free(hostdev.VF)
