@@ -104,7 +104,7 @@ func (t *tool) capture(ctx context.Context, source capture.Source, paths doctor.
 func (h *host) describe(s *capture.Source) {
 	name, release := capture.Machine()
 	note := "captured by devinfoctl"
-	s.Sys, s.Root, s.Parts = h.Sys.Files(), h.Root, capture.KernelParts
+	s.Sys, s.Root, s.Parts = h.Finder.Sys.Files(), h.Root, capture.KernelParts
 	s.State = capture.State{BootID: h.BootID, Time: h.now.UTC(), Settings: h.Settings, ClaimDir: h.ClaimDir, Build: h.build}
 	if h.file == nil {
 		s.Secrets = capture.Secrets(h.Settings.Sysfs)

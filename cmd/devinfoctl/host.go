@@ -73,8 +73,7 @@ func (t *tool) machine() (*host, error) {
 	devices := func() (hostdev.Host, error) { return hostdev.Live(sys) }
 	h := &host{devices: devices, build: build.Read(), now: time.Now(), Node: node.Open(node.Options{
 		Settings:  settings,
-		Sys:       sys,
-		Finder:    &discovery.Finder{Interfaces: kernel, Eswitches: kernel},
+		Finder:    &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
 		ClaimDir:  cmp.Or(t.claimDir, state.NodeDir(settings.StateDir)),
 		BootID:    bootID,
 		NetnsGone: link.NetnsGone,
@@ -129,8 +128,7 @@ func (t *tool) capturedHost() (*host, error) {
 	}
 	return &host{devices: devices, captured: t.captureFile, file: file, build: was.Build, now: was.Time, Node: node.Open(node.Options{
 		Settings:  was.Settings,
-		Sys:       sys,
-		Finder:    &discovery.Finder{Interfaces: links, Eswitches: links},
+		Finder:    &discovery.Finder{Sys: sys, Interfaces: links, Eswitches: links},
 		ClaimDir:  cmp.Or(t.claimDir, was.ClaimDir, state.DefaultDir),
 		BootID:    was.BootID,
 		Root:      root,

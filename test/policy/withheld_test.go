@@ -44,7 +44,7 @@ func (n node) byList(t *testing.T, record *state.Claim) (network, claim []string
 	records, err := state.Open(dir)
 	difftest.Must(t, err)
 	difftest.Must(t, records.Put(record), records.Close())
-	h := ctl.Open(ctl.Options{Settings: n.settings, Sys: n.finder.Sys, Finder: n.finder, ClaimDir: dir, BootID: "boot", NetnsGone: func(string) (bool, error) { return false, nil }})
+	h := ctl.Open(ctl.Options{Settings: n.settings, Finder: n.finder, ClaimDir: dir, BootID: "boot", NetnsGone: func(string) (bool, error) { return false, nil }})
 	list, err := h.Recorded()
 	difftest.Must(t, err, h.Withhold(list))
 	if len(list) != 2 {

@@ -209,7 +209,7 @@ func TestEvidenceDoesNotOmitWhatItCannotRead(t *testing.T) {
 	want := ""
 	capturetest.EachFailure(capturetest.Load(t, "mlx5-vdpa").Sys(), func(files fs.FS, failed *string) {
 		sys := sysfs.New(files)
-		n := node.Open(node.Options{Settings: config.Node{StateDir: t.TempDir()}, Sys: sys, Finder: new(discovery.Finder), ClaimDir: "/nonexistent"})
+		n := node.Open(node.Options{Settings: config.Node{StateDir: t.TempDir()}, Finder: &discovery.Finder{Sys: sys}, ClaimDir: "/nonexistent"})
 		given := []podresources.Given{{Device: "0000:65:00.0"}, {Device: "0000:65:1f.7"}, {Device: "gpu-7"}, {Device: "a/b.sf.4"}, {Device: "mlx5_core.sf.99"}}
 		e, err := doctor.EvidenceOf(n, hostdev.Host{Sys: sys}, &doctor.Live{Devices: given})
 		if want == "" {

@@ -122,7 +122,7 @@ func (n *Node) settle(s Subject) (Subject, error) {
 		return s, nil
 	}
 	for _, s.As = range []string{"pci", "auxiliary", "vdpa"} {
-		if _, there, err := n.Sys.Inode(s.As, s.Name); there || err != nil {
+		if _, there, err := n.Finder.Sys.Inode(s.As, s.Name); there || err != nil {
 			return s, err
 		}
 	}
@@ -139,7 +139,7 @@ func (n *Node) settle(s Subject) (Subject, error) {
 
 // below returns the device, or else the interface, that is the parent of an RDMA device.
 func (n *Node) below(s Subject) (Subject, error) {
-	list, err := n.Sys.RDMADevices()
+	list, err := n.Finder.Sys.RDMADevices()
 	for _, d := range list {
 		switch {
 		case d.Name != s.Name:

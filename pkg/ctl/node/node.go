@@ -20,13 +20,11 @@ import (
 	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/store"
-	"devinfo-cni.io/pkg/host/sysfs"
 )
 
 // Options are the paths of a node and the functions that examine it.
 type Options struct {
 	Settings config.Node
-	Sys      *sysfs.FS
 	Finder   *discovery.Finder
 	ClaimDir string // directory of cni-dra-driver's records
 	BootID   string
@@ -45,9 +43,8 @@ type Node struct {
 	checker check.Checker
 }
 
-// Open opens a node, running or captured. It sets h.Finder.Sys to h.Sys.
+// Open opens a node, running or captured.
 func Open(h Options) *Node {
-	h.Finder.Sys = h.Sys
 	n := &Node{Options: h}
 	n.journal = journal.Open(n.Path(h.Settings.StateDir), h.BootID)
 	n.journal.NetnsGone, n.journal.Show = h.NetnsGone, true

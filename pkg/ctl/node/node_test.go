@@ -83,7 +83,7 @@ func TestInspectDoesNotOmitWhatItCannotRead(t *testing.T) {
 		capturetest.EachFailure(file.Sys(), func(files fs.FS, failed *string) {
 			host, err := linkhost.New(file)
 			difftest.Must(t, err)
-			n := node.Open(node.Options{Sys: sysfs.New(files), Finder: &discovery.Finder{Interfaces: host, Eswitches: host}})
+			n := node.Open(node.Options{Finder: &discovery.Finder{Sys: sysfs.New(files), Interfaces: host, Eswitches: host}})
 			got, err := n.Inspect(node.Subject{Name: name})
 			if want == nil && *failed == "" {
 				want = got
@@ -99,7 +99,7 @@ func TestInspectDoesNotOmitWhatItCannotRead(t *testing.T) {
 			host, err := linkhost.New(file)
 			difftest.Must(t, err)
 			netlink := &failing{host, calls}
-			got, err := node.Open(node.Options{Sys: sysfs.New(file.Sys()), Finder: &discovery.Finder{Interfaces: netlink, Eswitches: host}}).Inspect(node.Subject{Name: name})
+			got, err := node.Open(node.Options{Finder: &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: netlink, Eswitches: host}}).Inspect(node.Subject{Name: name})
 			if failed := netlink.left < 0; failed != errors.Is(err, syscall.EIO) {
 				t.Errorf("%s: call %d fails: %t, and inspect says %+v, %v", name, calls, failed, got, err)
 			}
@@ -142,7 +142,7 @@ func TestEachPFIsQueriedOnce(t *testing.T) {
 	}}
 	n := node.Open(node.Options{
 		Settings: settings, BootID: "boot", ClaimDir: dir + "/claims",
-		Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys()), Finder: &discovery.Finder{Interfaces: asked, Eswitches: switches},
+		Finder:    &discovery.Finder{Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys()), Interfaces: asked, Eswitches: switches},
 		NetnsGone: func(string) (bool, error) { return false, nil },
 	})
 	list, err := n.Recorded()
@@ -164,7 +164,7 @@ func TestAttachmentInCaptureIsNotStaleBecauseOfAProcessHere(t *testing.T) {
 		difftest.Must(t, journal.Open(root+settings.StateDir, "boot").Put(e, nil))
 		e.Unlock()
 		n := node.Open(node.Options{
-			Settings: settings, BootID: "boot", Root: root, Sys: sysfs.New(fstest.MapFS{}), Finder: &discovery.Finder{},
+			Settings: settings, BootID: "boot", Root: root, Finder: &discovery.Finder{Sys: sysfs.New(fstest.MapFS{})},
 			NetnsGone: func(string) (bool, error) { return false, nil },
 		})
 		list, err := n.Recorded()

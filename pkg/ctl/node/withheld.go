@@ -40,7 +40,7 @@ func (n *Node) Withhold(list []Attachment) (failed error) {
 // withheld judges device nodes by the policy only, because this process may see another /dev than the agent does, and sockets
 // only on the host itself.
 func (n *Node) withheld(a *Attachment, info *devinfo.Info) (list []view.Withheld, err error) {
-	g := grant.Granter{Sys: n.Sys, Settings: n.Settings, Nodes: func(name string) (cdispec.DeviceNode, error) { return cdispec.DeviceNode{Path: name}, nil }}
+	g := grant.Granter{Sys: n.Finder.Sys, Settings: n.Settings, Nodes: func(name string) (cdispec.DeviceNode, error) { return cdispec.DeviceNode{Path: name}, nil }}
 	if at, ok := a.Place(); ok && !a.node.Shared() {
 		g.Claimed = at.Name
 		if at.Bus != "net" {
