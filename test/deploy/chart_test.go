@@ -28,8 +28,6 @@ import (
 	"helm.sh/helm/v4/pkg/storage"
 	memory "helm.sh/helm/v4/pkg/storage/driver"
 	"helm.sh/helm/v4/pkg/strvals"
-	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/test/difftest"
@@ -181,26 +179,6 @@ func kustomizeHere(t *testing.T, files map[string]string) objects {
 	return kustomize(t, back)
 }
 
-// If the agent only listened on 127.0.0.1, a PodMonitor could not reach it.
-func TestMetricsListenOnNodeAddressOnlyIfEnabled(t *testing.T) {
-	for values, open := range map[string]bool{``: false, `, metrics: {enabled: true}`: true, `, metrics: {podMonitor: {enabled: true, labels: {release: prometheus}, interval: 15s}}`: true} {
-		got := template(t, "devinfo", `{dra: {enabled: true}`+values+`}`)
-		for name, port := range map[string]string{"devinfo-agent": ":9810", "cni-dra-driver": ":9809"} {
-			if !open {
-				port = "127.0.0.1" + port
-			}
-			c := first(got.daemonSets(t)[name].Spec.Template.Spec)
-			if (len(c.Ports) == 1 && c.Ports[0].Name == "metrics") != open || env(c)["METRICS_ADDRESS"] != port {
-				t.Errorf("%s%s: %v, %v", name, values, c.Ports, c.Env)
-			}
-			text := encode(t, got["PodMonitor "+name])
-			if given := strings.Contains(values, "podMonitor"); strings.Contains(text, "release: prometheus\n") != given || strings.Contains(text, "interval: 15s\n") != given {
-				t.Errorf("%s%s:\n%s", name, values, text)
-			}
-		}
-	}
-}
-
 // Prometheus takes a target's job from the pod's label that jobLabel names, or else from the PodMonitor's name.
 func TestAlertsMatchAgentsWithAnyReleaseName(t *testing.T) {
 	for _, values := range []string{``, `fullnameOverride: full, `} {
@@ -275,20 +253,11 @@ func TestExtraArgsMustNotRepeatFlagsOfChart(t *testing.T) {
 	difftest.Same(t, "arguments in the list, beside those that the chart sets", listed, set)
 }
 
-// If the kubelet has another directory, devinfoctl and "clear" need the path of the driver's state in the driver's
-// pod.
-func TestDriverPodHasVariableWithStateDirectory(t *testing.T) {
-	for values, want := range map[string]string{``: "", `kubeletRootDir: /data/kubelet, `: "/data/kubelet/plugins/cni.dra.networking.x-k8s.io/state"} {
-		set := template(t, "devinfo", `{`+values+`dra: {enabled: true}}`).daemonSets(t)["cni-dra-driver"]
-		difftest.Same(t, values, env(first(set.Spec.Template.Spec))["DEVINFO_DRA_STATE_DIR"], want)
-	}
-}
-
 // place matches a place that the library gets wrong, and places in templates, which change with them.
 var place = regexp.MustCompile(`at '[^']*': (invalid propertyName)|execution error at \([^)]*\): `)
 
-// Each line of the file has values. The lines below it are the error, or what the values add to the manifests and remove
-// from them. -update records them.
+// Each line of the files has values. The lines below it are the error, or what the values add to the manifests and remove
+// from them: to those without values, or to those with both agents. -update records them.
 func TestValuesChangeManifests(t *testing.T) {
 	lines := func(values string) (list []string) {
 		texts, err := render(t, "devinfo", values)
@@ -302,26 +271,27 @@ func TestValuesChangeManifests(t *testing.T) {
 		}
 		return list
 	}
-	standard := lines("")
-	goldentest.Lines(t, "testdata/values.txt", func(values string) (changes []string) {
-		left, made := map[string]int{}, lines(values)
-		refused := slices.ContainsFunc(made, func(line string) bool { return strings.HasPrefix(line, "refused: ") })
-		for _, line := range standard {
-			left[line]++
-		}
-		for _, line := range made {
-			if left[line]--; left[line] < 0 || refused {
-				changes = append(changes, "+ "+line)
+	for file, standard := range map[string][]string{"testdata/values.txt": lines(""), "testdata/values-both.txt": lines(`{dra: {enabled: true}}`)} {
+		goldentest.Lines(t, file, func(values string) (changes []string) {
+			left, made := map[string]int{}, lines(values)
+			refused := slices.ContainsFunc(made, func(line string) bool { return strings.HasPrefix(line, "refused: ") })
+			for _, line := range standard {
+				left[line]++
 			}
-		}
-		for _, line := range standard {
-			if left[line] > 0 && !refused {
-				left[line]--
-				changes = append(changes, "- "+line)
+			for _, line := range made {
+				if left[line]--; left[line] < 0 || refused {
+					changes = append(changes, "+ "+line)
+				}
 			}
-		}
-		return changes
-	})
+			for _, line := range standard {
+				if left[line] > 0 && !refused {
+					left[line]--
+					changes = append(changes, "- "+line)
+				}
+			}
+			return changes
+		})
+	}
 	made := template(t, "devinfo", `{metrics: {dashboard: {enabled: true, labels: {grafana_dashboard: null}}}}`)
 	if made["ConfigMap devinfo-dashboard"] == nil {
 		t.Error("without its label there is no dashboard")
@@ -447,26 +417,5 @@ func TestDocumentedUpgradesKeepValues(t *testing.T) {
 	}
 	if len(upgrades) < 5 {
 		t.Errorf("%d upgrades", len(upgrades))
-	}
-}
-
-// The agents uninstall in their DaemonSet, with its mounts. An agent that waits for pods is not ready, but must not
-// block the roll-out on other nodes. The driver's init container would install the plugin again.
-func TestUninstallValueUninstallsOnEveryNode(t *testing.T) {
-	for key, program := range map[string]string{"agent": "devinfo-agent", "dra": "cni-dra-driver"} {
-		values := "{" + key + ": {enabled: true, updateStrategy: {type: OnDelete, rollingUpdate: null}, uninstall: %v}}"
-		before := template(t, "devinfo", fmt.Sprintf(values, false)).daemonSets(t)[program]
-		after := template(t, "devinfo", fmt.Sprintf(values, true)).daemonSets(t)[program]
-		before.Spec.Template.Spec.InitContainers = nil
-		before.Spec.Template.Spec.Containers[0].Command = []string{"/" + program, "--uninstall", "--keep-running"}
-		none, all := intstr.FromInt32(0), intstr.FromString("100%")
-		before.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: "RollingUpdate", RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &none, MaxUnavailable: &all}}
-		difftest.Same(t, "the "+program+" that uninstalls", after, before)
-		flags := difftest.Read(t, "../../cmd/"+program+"/flags.go")
-		for _, flag := range after.Spec.Template.Spec.Containers[0].Command[1:] {
-			if !strings.Contains(flags, `"`+flag[2:]+`"`) {
-				t.Errorf("%s has no flag %s", program, flag)
-			}
-		}
 	}
 }

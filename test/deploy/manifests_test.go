@@ -102,11 +102,7 @@ func firstInit(pod corev1.PodSpec) corev1.Container { return pod.InitContainers[
 
 // The kubelet would create an empty directory, while the runtime's plugins are in another one.
 func TestPluginDirectoryMustExist(t *testing.T) {
-	list := pods(t)
-	for name, set := range template(t, "devinfo", `{cniBinDir: /x, dra: {enabled: true}}`).daemonSets(t) {
-		list["of Helm, "+name] = set.Spec.Template.Spec
-	}
-	for name, pod := range list {
+	for name, pod := range pods(t) {
 		dir, mounted := env(first(pod))["CNI_BIN_DIR"], ""
 		for _, v := range pod.Volumes {
 			if v.Name == "cni-bin" && *v.HostPath.Type == corev1.HostPathDirectory {
@@ -123,16 +119,12 @@ func TestPluginDirectoryMustExist(t *testing.T) {
 // resources.
 func TestEachContainerHasFewRightsAndRequestsResources(t *testing.T) {
 	list := pods(t)
-	made := template(t, "devinfo", `{dra: {enabled: true, resources: {requests: {cpu: 11m, memory: 1Mi}}}}`)
-	for name, set := range made.daemonSets(t) {
-		list["of Helm, "+name] = set.Spec.Template.Spec
-	}
 	var test corev1.Pod
-	difftest.Must(t, yaml.UnmarshalStrict([]byte(encode(t, made["Pod devinfo-test"])), &test))
+	difftest.Must(t, yaml.UnmarshalStrict([]byte(encode(t, template(t, "devinfo", "")["Pod devinfo-test"])), &test))
 	list["helm test"] = test.Spec
 	for name, pod := range list {
 		for _, c := range append(pod.InitContainers, pod.Containers...) {
-			if r := c.Resources.Requests; r.Cpu().IsZero() || r.Memory().IsZero() || name == "of Helm, cni-dra-driver" && r.Cpu().String() != "11m" {
+			if r := c.Resources.Requests; r.Cpu().IsZero() || r.Memory().IsZero() {
 				t.Errorf("%s: container %s requests %v", name, c.Name, r)
 			}
 			s := c.SecurityContext

@@ -77,7 +77,7 @@ func TestManifestsAreValid(t *testing.T) {
 	}
 }
 
-// pods returns the pod specs of all DaemonSets.
+// pods returns the pod specs of all DaemonSets, those of Helm too.
 func pods(t *testing.T) map[string]corev1.PodSpec {
 	t.Helper()
 	list := map[string]corev1.PodSpec{}
@@ -85,6 +85,9 @@ func pods(t *testing.T) map[string]corev1.PodSpec {
 		for _, set := range kustomize(t, dir).daemonSets(t) {
 			list[dir] = set.Spec.Template.Spec
 		}
+	}
+	for name, set := range template(t, "devinfo", `{cniBinDir: /x, dra: {enabled: true}}`).daemonSets(t) {
+		list["of Helm, "+name] = set.Spec.Template.Spec
 	}
 	return list
 }
@@ -139,7 +142,7 @@ func TestVolumesAndMountsMatch(t *testing.T) {
 // The paths of the journal and of the runtime must be the same in the agent as on the host.
 func TestAgentMountsHostPathsAtSamePath(t *testing.T) {
 	for name, pod := range pods(t) {
-		if name == "cni-dra-driver" { // it also has the host's root at /host
+		if strings.HasSuffix(name, "cni-dra-driver") { // it also has the host's root at /host
 			continue
 		}
 		host := hostPaths(pod)
@@ -153,7 +156,7 @@ func TestAgentMountsHostPathsAtSamePath(t *testing.T) {
 
 func TestAgentHasFewRights(t *testing.T) {
 	for name, pod := range pods(t) {
-		if name == "cni-dra-driver" { // it runs any CNI plugin of the configurations
+		if strings.HasSuffix(name, "cni-dra-driver") { // it runs any CNI plugin of the configurations
 			continue
 		}
 		if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || pod.HostPID || pod.HostIPC {
@@ -178,13 +181,16 @@ func TestAgentHasFewRights(t *testing.T) {
 
 // A program does not start with an unknown flag.
 func TestFlagsInManifestsExist(t *testing.T) {
-	flag := regexp.MustCompile(`^--([a-z-]+)`)
-	for name, pod := range pods(t) {
+	flag, list := regexp.MustCompile(`^--([a-z-]+)`), pods(t)
+	for name, set := range template(t, "devinfo", `{agent: {uninstall: true}, dra: {enabled: true, uninstall: true}}`).daemonSets(t) {
+		list["uninstalling, "+name] = set.Spec.Template.Spec
+	}
+	for name, pod := range list {
 		t.Run(name, func(t *testing.T) {
 			c := pod.Containers[0]
 			program := regexp.MustCompile(`/([a-z-]+):`).FindStringSubmatch(c.Image)[1]
 			source := difftest.Read(t, filepath.Join("../../cmd", program, "flags.go"))
-			for _, arg := range c.Args {
+			for _, arg := range append(c.Command[min(1, len(c.Command)):], c.Args...) {
 				found := flag.FindStringSubmatch(arg)
 				if found == nil || !strings.Contains(source, `"`+found[1]+`"`) {
 					t.Errorf("%s has no flag %s", program, arg)
