@@ -278,13 +278,16 @@ func TestFirstSettingsThatAreRefusedChangeNothing(t *testing.T) {
 func TestUninstallIgnoresSettingsThatWereNotInstalled(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		r := newRig(t)
+		var log bytes.Buffer
+		r.Log = slog.New(slog.NewTextHandler(&log, nil))
 		a := r.ranUntilHealthy()
 		entries := "/var/lib/cni/devinfo/attachments/"
 		r.must(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""), os.Remove(r.NodeConfig), os.MkdirAll(entries, 0o700))
 		difftest.Write(t, filepath.Join(r.dir, "settings/default.json"), `{"logLevl": "info"}`, 0o644)
 		difftest.Write(t, entries+"net-a@torn@net1", "torn", 0o600)
 		difftest.Says(t, a.Uninstall(t.Context(), false), "the journal has 1 attachment")
-		r.must(os.Remove(entries+"net-a@torn@net1"), a.Uninstall(t.Context(), false))
+		r.must(a.Uninstall(t.Context(), true), os.Remove(entries+"net-a@torn@net1"), a.Uninstall(t.Context(), false)) // then without the plugin
+		difftest.Contains(t, log.String(), "settings ignored", "uninstalling although attachments may exist")
 		difftest.Holds(t, filepath.Join(r.dir, "bin"))
 	})
 }

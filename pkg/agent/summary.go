@@ -147,9 +147,9 @@ func (d *describer) series(e *journal.Entry) series {
 
 // function returns the name of a VF's PF, the number of the VF, and the name of the function's own interface.
 func (d *describer) function(a pci.Address) (pf, vf, own string) {
-	if fn, ok, err := d.Sys.PCI(a); err == nil && ok && fn.PF != nil {
+	if fn, _, _ := d.Sys.PCI(a); fn.PF != nil {
 		pf = d.port(*fn.PF)
-		if n, ok, err := d.Sys.VFIndex(*fn.PF, a); err == nil && ok {
+		if n, ok, _ := d.Sys.VFIndex(*fn.PF, a); ok {
 			vf = strconv.Itoa(n)
 		}
 	}

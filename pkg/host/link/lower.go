@@ -46,7 +46,7 @@ func describe(c rtnetlink.Conn, l rtnetlink.Link, depth int) (Interface, error) 
 // returned no parent, lower requests it again on a socket of that namespace, which ethtool and further netnsids need.
 func lower(c rtnetlink.Conn, upper rtnetlink.Link, depth int) (*Interface, error) {
 	l, err := c.Get(upper.LowerNSID, upper.Lower, rtnetlink.SkipStats)
-	if err != nil || l.Parent == "" {
+	if upper.LowerNSID >= 0 && (err != nil || l.Parent == "") {
 		ours, unknown := isOurs(c, upper.LowerNSID)
 		if unknown != nil {
 			return nil, unknown
@@ -66,9 +66,6 @@ func lower(c rtnetlink.Conn, upper rtnetlink.Link, depth int) (*Interface, error
 
 // isOurs reports whether a netnsid of the socket's namespace means the current network namespace.
 func isOurs(c rtnetlink.Conn, nsid int) (bool, error) {
-	if nsid < 0 {
-		return false, nil
-	}
 	here, err := os.Open(ourNetns)
 	if err != nil {
 		return false, err
