@@ -193,7 +193,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 	if now.IfName == "" {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
-	if want := f.wanted(now.Settings); want != nil {
+	if want := maps.Clone(f.Settings); want != nil {
 		names := slices.DeleteFunc(strings.Fields(want[settings.AltNames]), d.isOtherName(now))
 		if want[settings.AltNames] = strings.Join(names, " "); names == nil {
 			delete(want, settings.AltNames)
