@@ -60,13 +60,8 @@ func (d *Devices) bind(device, driver, override string) error {
 	if err != nil {
 		return err
 	}
-	set := func(name, text string) {
-		if err == nil {
-			err = d.set(name, text)
-		}
-	}
 	if fn.Driver != driver {
-		set(attribute, driver)
+		err = d.set(attribute, driver)
 		if err == nil && fn.Driver != "" {
 			err = d.unbind(device, fn.Driver)
 		}
@@ -74,10 +69,12 @@ func (d *Devices) bind(device, driver, override string) error {
 			err = d.probe(device)
 		}
 	}
-	if set(attribute, override); err != nil {
-		return err
+	if err == nil {
+		err = d.set(attribute, override)
 	}
-	fn, err = d.fn(device)
+	if err == nil {
+		fn, err = d.fn(device)
+	}
 	if err == nil && fn.Driver != driver {
 		err = fmt.Errorf("%s: bound to driver %q, not to %q: see the kernel's log on the node", device, fn.Driver, driver)
 	}

@@ -39,7 +39,7 @@ var resettable = []string{"igbvf", "vfio-pci", "virtio-pci"}
 // resets reports whether the driver is bound again although it has not changed.
 func (d *Devices) resets(f Snapshot, now present) (bool, error) {
 	auto := f.Reset == Auto && now.isVF && slices.Contains(resettable, f.Driver)
-	if f.Bus != "pci" || f.Driver == "" || !auto && f.Reset != Always {
+	if f.Bus != "pci" || f.Driver == "" || now.Driver != f.Driver || !auto && f.Reset != Always {
 		return false, nil
 	}
 	fn, err := d.fn(f.Device)
@@ -64,14 +64,10 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 	resets, err := d.resets(f, now)
 	switch {
 	case err != nil:
-	case f.Bus == "pci" && now.Driver != f.Driver:
-		did, err = d.rebind(f, now)
 	case resets && f.IfName != "" && now.IfName == "": // it may come back before the settings are compared, which would leave the reset out
 		err = fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
-	case resets:
-		did, err = d.reset(f, now)
-	case f.Bus == "pci" && now.Override != f.Override:
-		did, err = d.rebind(f, now)
+	case resets || now.Driver != f.Driver || now.Override != f.Override:
+		did, err = d.rebind(f, now, resets)
 	}
 	if err != nil {
 		return did, err
@@ -142,34 +138,31 @@ func (d *Devices) report(f Snapshot, left []setting, tried map[string]error, did
 	return did, m
 }
 
-// rebind binds the device to its driver in the snapshot.
-func (d *Devices) rebind(f Snapshot, now present) (did []string, err error) {
+// rebind binds the device to its driver in the snapshot. resets unbinds that driver first, which also removes what no dump
+// shows, such as ntuple rules.
+func (d *Devices) rebind(f Snapshot, now present, resets bool) (did []string, err error) {
+	what := Driver
+	if resets {
+		what = Reset
+		err = d.unbind(f.Device, f.Driver)
+	}
 	// An igbvf interface that was bound while its PF had a MAC for it cannot change its own MAC until it is bound again.
 	// So restore the MAC on the PF first.
 	for _, s := range d.leftOnPF(f, now) {
-		if s.what == settings.VFMAC {
+		if s.what == settings.VFMAC && err == nil {
 			if err := s.set(); err != nil {
 				return nil, &Mismatch{Settings: []string{s.what}, Err: err}
 			}
 			did = append(did, s.what)
 		}
 	}
-	if err := d.bind(f.Device, f.Driver, f.Override); err != nil {
+	if err == nil {
+		err = d.bind(f.Device, f.Driver, f.Override)
+	}
+	if err != nil {
 		return did, &Mismatch{Settings: []string{Driver}, Err: err}
 	}
-	return append(did, Driver), nil
-}
-
-// reset unbinds the driver and binds it again, which also removes what no dump shows, such as ntuple rules.
-func (d *Devices) reset(f Snapshot, now present) ([]string, error) {
-	if err := d.unbind(f.Device, f.Driver); err != nil {
-		return nil, &Mismatch{Settings: []string{Driver}, Err: err}
-	}
-	did, err := d.rebind(f, now)
-	if err == nil {
-		did[len(did)-1] = Reset
-	}
-	return did, err
+	return append(did, what), nil
 }
 
 // setting is a setting that differs from the snapshot.
@@ -194,7 +187,11 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
 	if want := maps.Clone(f.Settings); want != nil {
-		names := slices.DeleteFunc(strings.Fields(want[settings.AltNames]), d.isOtherName(now))
+		// An earlier pod may have given the interface the name of another device, which it cannot have then.
+		names := slices.DeleteFunc(strings.Fields(want[settings.AltNames]), func(altName string) bool {
+			i, err := d.links.Interface("", altName)
+			return err == nil && i.Name == altName && i.Name != now.IfName
+		})
 		if want[settings.AltNames] = strings.Join(names, " "); names == nil {
 			delete(want, settings.AltNames)
 		}
@@ -216,18 +213,6 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 	change(MAC, f.MAC != "" && f.MAC != now.MAC, settings.Change{MAC: mac})
 	change(Name, f.IfName != now.IfName, settings.Change{Name: f.IfName})
 	return list, nil
-}
-
-// isOtherName returns a function that reports whether an altname is missing and names another interface. Such an
-// altname cannot be added: an earlier pod may have given the interface the name of another device.
-func (d *Devices) isOtherName(now present) func(altName string) bool {
-	return func(altName string) bool {
-		if slices.Contains(strings.Fields(now.Settings[settings.AltNames]), altName) {
-			return false
-		}
-		i, err := d.links.Interface("", altName)
-		return err == nil && i.Name == altName && i.Name != now.IfName
-	}
 }
 
 // setAltNames removes unwanted altnames, and then adds missing ones.
