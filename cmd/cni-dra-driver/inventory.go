@@ -173,7 +173,7 @@ func printCards(out io.Writer, host inventory.Host) error {
 }
 
 func (o *inventoryOptions) print(out io.Writer, host inventory.Host, decisions []inventory.Decision, warnings []string) error {
-	all := offering{Slices: append([]inventory.Slice{}, inventory.Slices(decisions, nil)...), LeftOut: []leftOut{}, Warnings: warnings}
+	all := offering{Slices: append([]inventory.Slice{}, inventory.Slices(inventory.Pool(decisions, nil))...), LeftOut: []leftOut{}, Warnings: warnings}
 	rows := [][]string{{"DEVICE", "KIND", "INTERFACE", "OFFERED", "RULE", "WHY NOT"}}
 	for _, c := range decisions {
 		as, rule := string(c.Sharing), ""

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -184,7 +185,7 @@ func (k *Kubelet) publish(ctx context.Context) error {
 		return nil
 	}
 	list := append([]inventory.Slice{{Devices: software}}, own...)
-	if !k.lost.Swap(false) && k.last != nil && inventory.Same(k.last, list) {
+	if !k.lost.Swap(false) && k.last != nil && equality.Semantic.DeepEqual(k.last, list) {
 		return nil
 	}
 	pool := resourceslice.Pool{}

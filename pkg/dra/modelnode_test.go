@@ -21,7 +21,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
-	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -275,10 +274,10 @@ func (m *model) schedule() string {
 	for ; ; time.Sleep(m.randomUpTo(20 * time.Second)) {
 		if agent := m.agentNow(); agent != nil && !m.oneIn(2) {
 			m.slices <- struct{}{}
-			list := dratest.Survey(agent)
+			offered := dratest.Survey(agent)
 			<-m.slices
 			m.mu.Lock()
-			m.offered = inventory.PublishedIn(list)
+			m.offered = offered
 			m.mu.Unlock()
 		}
 		if port := m.allocate(); port != "" {

@@ -139,7 +139,7 @@ func offered(t *testing.T, name, configuration string) []inventory.Slice {
 	must(t, err)
 	rules, err := inventory.ParseRules([]byte(configuration))
 	must(t, err)
-	return inventory.Slices(inventory.Decide(devices, rules, inventory.DecideInput{Driver: driver, Sharing: true}), nil)
+	return inventory.Slices(inventory.Pool(inventory.Decide(devices, rules, inventory.DecideInput{Driver: driver, Sharing: true}), nil))
 }
 
 var must = difftest.Must

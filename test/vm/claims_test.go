@@ -54,7 +54,13 @@ func offered(t *testing.T, rules string) map[string]resourceapi.Device {
 	must(t, err)
 	var all struct{ Slices []inventory.Slice }
 	must(t, json.Unmarshal(out, &all))
-	return inventory.PublishedIn(all.Slices)
+	devices := map[string]resourceapi.Device{}
+	for _, s := range all.Slices {
+		for _, d := range s.Devices {
+			devices[d.Name] = d
+		}
+	}
+	return devices
 }
 
 // The driver reads the node's devices only when the kernel reports a change.

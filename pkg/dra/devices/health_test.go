@@ -10,6 +10,7 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/pkg/dra"
@@ -96,7 +97,7 @@ func TestLostDeviceEvictsItsPodOnlyIfConfigured(t *testing.T) {
 			dratest.Survey(agent)
 			r.Prepare(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
 			n.Remove("0000:03:00.2")
-			taints := inventory.PublishedIn(dratest.Survey(agent))[dratest.VF0].Taints
+			taints := dratest.Survey(agent)[dratest.VF0].Taints
 			want := map[bool]string{false: "NoSchedule", true: "NoExecute"}[evict]
 			difftest.Equal(t, taints, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: resourceapi.DeviceTaintEffect(want)}})
 		})
@@ -114,17 +115,17 @@ func TestDeviceInsidePodIsNotLost(t *testing.T) {
 		r.Options.Devices.Custody, r.Options.Devices.Inventory = kernel.Host(), n.Inventory()
 		r.Options.Devices.Inventory.EvictLost = true
 		agent := r.Start()
-		before := inventory.PublishedIn(dratest.Survey(agent))
+		before := dratest.Survey(agent)
 		port := slices.Collect(maps.Keys(before))
 		if len(port) != 1 {
 			t.Fatalf("got %q", port)
 		}
 		r.AttachPod(dratest.DeviceClaim("u1", port[0], `"device":[],`+dratest.Network(`{"type":"x"}`)))
 		n.Remove("p2")
-		difftest.Equal(t, inventory.PublishedIn(dratest.Survey(agent)), before)
+		difftest.Equal(t, dratest.Survey(agent), before)
 		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{})
 		difftest.Must(t, os.Remove(filepath.Join(r.Dir, "kernel/sys/bus/pci/devices/0000:3b:00.0")))
-		lost := inventory.PublishedIn(dratest.Survey(agent))[port[0]].Taints
+		lost := dratest.Survey(agent)[port[0]].Taints
 		difftest.Equal(t, lost, []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: "NoExecute"}})
 		difftest.Equal(t, unhealthy(t, agent, "node1"), map[string]string{port[0]: "the node has lost it"})
 	})
@@ -134,7 +135,7 @@ func TestDeviceInsidePodIsNotLost(t *testing.T) {
 type cable struct {
 	*dratest.Node
 	agent     *dra.Agent
-	published []inventory.Slice
+	published inventory.Published
 	writes    int
 }
 
@@ -153,7 +154,7 @@ func (c *cable) start(r *dratest.Rig) {
 }
 
 func (c *cable) publish() {
-	if list := dratest.Survey(c.agent); !inventory.Same(list, c.published) {
+	if list := dratest.Survey(c.agent); !equality.Semantic.DeepEqual(list, c.published) {
 		c.published = list
 		c.writes++
 	}
@@ -219,7 +220,7 @@ func TestTaintFollowsStableCarrier(t *testing.T) {
 		c := plug(t, r)
 		expect := func(when string, want bool) {
 			t.Helper()
-			all := inventory.PublishedIn(c.published)
+			all := c.published
 			_, speed := all[dratest.PF].Attributes[inventory.AttrSpeed]
 			difftest.Same(t, when+": a taint, and a speed", []bool{len(all[dratest.VF0].Taints) > 0, speed}, []bool{want, true})
 		}
@@ -242,6 +243,6 @@ func TestTaintFollowsStableCarrier(t *testing.T) {
 		expect("up again after a quiet hour", false)
 		c.set(false)
 		c.start(r)
-		difftest.Same(t, "taints after a start without a carrier", len(inventory.PublishedIn(c.published)[dratest.VF0].Taints), 1)
+		difftest.Same(t, "taints after a start without a carrier", len(c.published[dratest.VF0].Taints), 1)
 	})
 }

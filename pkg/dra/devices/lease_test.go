@@ -157,7 +157,7 @@ func TestNonPCIPortStaysWithClaimUntilReleased(t *testing.T) {
 		r.EndPod(sb)
 		dratest.WaitIdle() // calls return before everything is on record
 		n.Text = bytes.ReplaceAll(n.Text, []byte("eth0"), []byte("net1"))
-		for name := range inventory.PublishedIn(dratest.Survey(agent)) {
+		for name := range dratest.Survey(agent) {
 			if agent.Node.Withheld()[name] == nil {
 				t.Errorf("%s is offered", name)
 			}
@@ -236,7 +236,7 @@ func TestDeviceIsOfferedWhileItsLeaseIsFree(t *testing.T) {
 			difftest.Must(t, err)
 			devices, _, err := inventory.Read(host)
 			difftest.Must(t, err)
-			offered := inventory.PublishedIn(dratest.Survey(r.Agent))
+			offered := dratest.Survey(r.Agent)
 			for _, d := range devices {
 				as, is := offered[d.Name]
 				if !is {
@@ -279,7 +279,7 @@ func agreeWhileHeld(r *dratest.Rig, what string, claim *resourceapi.ResourceClai
 	r.EndPod(r.Sandbox("s1", "pod"))
 	r.Unprepare("u1")
 	device, free := claim.Status.Allocation.Devices.Results[0].Device, start == nil
-	_, is := inventory.PublishedIn(dratest.Survey(r.Agent))[device]
+	_, is := dratest.Survey(r.Agent)[device]
 	offer, err := state.ReadOffer(r.Options.StateDir)
 	difftest.Must(r.T, err)
 	why := offer.Devices[slices.IndexFunc(offer.Devices, func(d state.Offered) bool { return d.Name == device })].Why

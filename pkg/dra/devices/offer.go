@@ -22,8 +22,7 @@ import (
 type survey struct {
 	list      []inventory.Decision
 	decisions map[string]inventory.Decision // the same, by device
-	slices    []inventory.Slice             // includes the withheld devices
-	published inventory.Published           // the devices in slices
+	published inventory.Published           // includes the withheld devices
 	withheld  map[string]*state.Attachment  // by device: see [Node.Withheld]
 	unmatched []state.UnmatchedRule
 	warnings  []string
@@ -54,8 +53,8 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	n.examine(s, time.Now())
 	// Keep slices without devices. Each slice contains the number of slices in the pool, so a changed number would
 	// rewrite all of them.
-	for _, slice := range s.slices {
-		devices := slices.DeleteFunc(slices.Clone(slice.Devices), func(d resourceapi.Device) bool { return s.withheld[d.Name] != nil })
+	for _, slice := range inventory.Slices(s.published) {
+		devices := slices.DeleteFunc(slice.Devices, func(d resourceapi.Device) bool { return s.withheld[d.Name] != nil })
 		list = append(list, inventory.Slice{Devices: n.numaLists(devices)})
 	}
 	return list, true
@@ -140,14 +139,13 @@ func (n *Node) survey(others, sharers map[string]string, unknown error) (s surve
 		Driver: n.Driver, Sharing: n.Sharing(), Ours: ours, Others: others, Sharers: sharers, Unknown: unknown != nil,
 	})
 	s = survey{
-		list: decisions, decisions: make(map[string]inventory.Decision, len(decisions)), slices: inventory.Slices(decisions, ours),
+		list: decisions, decisions: make(map[string]inventory.Decision, len(decisions)), published: inventory.Pool(decisions, ours),
 		withheld: n.Withheld(), unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings,
 		carriers: carriers, wait: wait,
 	}
 	for _, d := range decisions {
 		s.decisions[d.Device.Name] = d
 	}
-	s.published = inventory.PublishedIn(s.slices)
 	for _, d := range s.published {
 		for t := range d.Taints {
 			if n.Inventory.EvictLost && d.Taints[t].Key == inventory.TaintGone {

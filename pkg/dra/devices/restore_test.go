@@ -211,7 +211,7 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 	}{"": {1, nil}, ", reset: always": {1, nil}, ", reset: never": {0, []string{claim.NoticeDiffers}}} {
 		t.Run(rule, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
 			k := dratest.AddDevicesOf(capturetest.Text(t, "igb-sriov"), &r.Options, r.Dir)
-			n, unbinds, slices := dratest.NewNode(t, "igb-sriov"), 0, []inventory.Slice(nil)
+			n, unbinds, slices := dratest.NewNode(t, "igb-sriov"), 0, inventory.Published(nil)
 			during := func() {
 				t.Helper()
 				if slices != nil {

@@ -145,10 +145,16 @@ func (r *Rig) Offer(host, rules string) *Node {
 	return n
 }
 
-// Survey reads the node and returns its slices.
-func Survey(agent *dra.Agent) []inventory.Slice {
+// Survey reads the node and returns the devices in its slices.
+func Survey(agent *dra.Agent) inventory.Published {
 	list, _ := agent.Node.Slices(context.Background())
-	return list
+	all := inventory.Published{}
+	for _, s := range list {
+		for _, d := range s.Devices {
+			all[d.Name] = d
+		}
+	}
+	return all
 }
 
 // UseJournal is Offer for an agent that grants device nodes and leases devices. It returns the journal.

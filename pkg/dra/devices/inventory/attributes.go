@@ -20,7 +20,7 @@ import (
 )
 
 // hardware sets the attributes of a device's RDMA devices, function and PF.
-func (r *reader) hardware(d *device) error {
+func (r *reader) hardware(d *Device) error {
 	if d.Kind != hostdev.VDPA {
 		rdma := d.found.RDMA
 		d.RDMAOn = d.found.RDMAOn
@@ -31,7 +31,7 @@ func (r *reader) hardware(d *device) error {
 		}
 		d.set(AttrRDMADevice, strings.Join(rdma.Devices, ","))
 		d.Attributes[AttrRDMACapable] = resourceapi.DeviceAttribute{BoolValue: new(len(rdma.Devices)+len(rdma.Nodes) > 0)}
-		if !rdma.Netdev && len(rdma.Devices) > 0 {
+		if d.found.OnlyRDMA() {
 			shared, err := r.host.Sys.IsRDMAShared()
 			if err != nil {
 				return err
@@ -79,17 +79,14 @@ func (r *reader) hardware(d *device) error {
 
 // above sets the root complex of a device and its PF's eswitch mode. If the device is not the PF itself, it also sets
 // the PF's interface name, PCI address and carrier, and the device's representor.
-func (r *reader) above(d *device, address string) error {
-	root, known := r.roots[address]
-	if links, ok := r.host.Sys.Files().(fs.ReadLinkFS); ok && !known {
-		var err error
-		root, err = deviceattribute.GetPCIeRootAttributeByPCIBusID(address, deviceattribute.WithFS(links))
+func (r *reader) above(d *Device, address string) error {
+	if links, ok := r.host.Sys.Files().(fs.ReadLinkFS); ok {
+		root, err := deviceattribute.GetPCIeRootAttributeByPCIBusID(address, deviceattribute.WithFS(links))
 		if errors.As(err, new(*fs.PathError)) && !sysfs.Absent(err) { // all others refuse the address, such as a domain of five digits
 			return err
 		}
-		r.roots[address] = root
+		d.standard(root, nil)
 	}
-	d.standard(root, nil)
 	for pf := d.found; pf != nil; pf = pf.Parent {
 		if pf.PCI != address {
 			continue
@@ -108,13 +105,13 @@ func (r *reader) above(d *device, address string) error {
 
 // standard sets an attribute from a helper of Kubernetes. A value that the helper refuses, such as a PCI domain of
 // five digits, is left out.
-func (d *device) standard(a deviceattribute.DeviceAttribute, _ error) {
+func (d *Device) standard(a deviceattribute.DeviceAttribute, _ error) {
 	if a.Name != "" {
 		d.Attributes[a.Name] = a.Value
 	}
 }
 
-func (r *reader) interfaceOf(d *device) {
+func (r *reader) interfaceOf(d *Device) {
 	if d.IfName == "" {
 		return
 	}

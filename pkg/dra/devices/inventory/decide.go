@@ -238,21 +238,14 @@ func (s DecideInput) unshareable(c *Decision) string {
 }
 
 func (r Rules) choose(d *Device, driver string) Decision {
-	c := Decision{Rule: -1, Why: "no rule selects it"}
+	c := Decision{Rule: -1, Why: "no rule selects it", failed: map[int]error{}}
 	for n := range r.list {
-		if r.list[n].elsewhere {
-			continue
-		}
-		met, err := r.list[n].meets(d, driver)
+		rule := &r.list[n]
+		met, err := rule.meets(d, driver)
 		if err != nil {
-			c.Why = fmt.Sprintf("no rule selects it; devices[%d].%v", n, err)
-			if c.failed == nil {
-				c.failed = map[int]error{}
-			}
-			c.failed[n] = err
+			c.Why, c.failed[n] = fmt.Sprintf("no rule selects it; devices[%d].%v", n, err), err
 		}
 		if met {
-			rule := &r.list[n]
 			return Decision{Rule: n, Sharing: rule.Sharing, Reset: cmp.Or(rule.Reset, "auto"), Withhold: rule.OnDifference == "withhold", rule: rule, failed: c.failed}
 		}
 	}
@@ -268,8 +261,8 @@ func (r *rule) meets(d *Device, driver string) (bool, error) {
 			return false, nil
 		}
 	}
-	if r.selects == nil {
-		return true, nil
+	if r.selects == nil || r.elsewhere {
+		return !r.elsewhere, nil
 	}
 	shared := r.Sharing == Shared
 	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{

@@ -64,10 +64,15 @@ func read(t testing.TB, h inventory.Host) []inventory.Device {
 // input returns the input of Decide for a current API server and a node without holders.
 func input() inventory.DecideInput { return inventory.DecideInput{Driver: driver, Sharing: true} }
 
-// pool returns the published devices of a host.
+// offered returns the published devices of a host.
+func offered(t testing.TB, h inventory.Host, configuration string) inventory.Published {
+	t.Helper()
+	return inventory.Pool(inventory.Decide(read(t, h), rules(t, configuration), input()), nil)
+}
+
 func pool(t testing.TB, h inventory.Host, configuration string) []inventory.Slice {
 	t.Helper()
-	return inventory.Slices(inventory.Decide(read(t, h), rules(t, configuration), input()), nil)
+	return inventory.Slices(offered(t, h, configuration))
 }
 
 // decision returns the decision about a device.
@@ -176,13 +181,12 @@ func TestFirstMatchingRuleApplies(t *testing.T) {
 - {pfNames: [eth1], sharing: exclusive, attributes: {physicalNetwork: blue}}
 - {drivers: [igbvf], select: 'device.attributes["devinfo-cni.io"].vfIndex == 0', sharing: exclusive, attributes: {physicalNetwork: red, example.com/rack: 7, fast: true}}
 `
-	list := pool(t, changed(t, "unchanged"), configuration)
-	networks := map[string]string{}
-	for name, d := range inventory.PublishedIn(list) {
+	all, networks := offered(t, changed(t, "unchanged"), configuration), map[string]string{}
+	for name, d := range all {
 		networks[name] = *d.Attributes["devinfo-cni.io/physicalNetwork"].StringValue
 	}
 	difftest.Equal(t, networks, map[string]string{vf0: "red", vf1: "blue", "pci-0000-41-10-2": "blue"})
-	d := inventory.PublishedIn(list)[vf0]
+	d := all[vf0]
 	if *d.Attributes["example.com/rack"].IntValue != 7 || !*d.Attributes["devinfo-cni.io/fast"].BoolValue {
 		t.Errorf("got %s", describe(d))
 	}
@@ -208,7 +212,7 @@ func TestTaintsFollowCarrierAndUnknownAllocations(t *testing.T) {
 			}
 		}
 		s.Unknown, s.Ours = test.unknown, inventory.Published{held: {Name: held}}
-		now := inventory.PublishedIn(inventory.Slices(inventory.Decide(read(t, h), rules(t, everything), s), s.Ours))
+		now := inventory.Pool(inventory.Decide(read(t, h), rules(t, everything), s), s.Ours)
 		for device, taint := range map[string]string{vf1: test.free, held: test.others, pf1: test.others} {
 			got := now[device].Name
 			for _, t := range now[device].Taints {

@@ -3,8 +3,8 @@
 //	host  := Live(sys)                       // or Captured(file)
 //	list  := Read(host)                      // all devices, with their attributes
 //	rules := ParseRules(configuration)       // the devices that the administrator offers
-//	all   := Decide(list, rules, input)  // each device: offered, or why not
-//	pool  := Slices(all, held)               // the content of the ResourceSlices
+//	all   := Decide(list, rules, input)      // each device: offered, or why not
+//	pool  := Slices(Pool(all, held))         // the content of the ResourceSlices
 //
 // A device that a claim holds keeps its published state, so that the start and end of pods do not change the
 // ResourceSlices.
@@ -56,6 +56,8 @@ type Device struct {
 	Closed     bool   // only with Verbs: a pod's network namespace cannot open the RDMA devices
 	RDMAOn     string // PCI address of another function that has its RDMA devices; "" = none
 	Serves     string // the device, or the interface elsewhere, to which its RDMA devices belong; "" = itself
+
+	found *hostdev.Device // only during Read; nil for a software device, and for each port of a device after the first
 }
 
 // ID returns the device ID for CNI plugins: the auxiliary name, or else the PCI address. A vDPA device on a VF has the
@@ -146,22 +148,26 @@ func spell(prefix, name string) string {
 	return fmt.Sprintf("%s-%x", strings.TrimRight(label[:most-digits-1], "-"), sum[:digits/2])
 }
 
+// Find returns the device of that name, and whether the host has it.
+func Find(h Host, name string) (d Device, there bool, err error) {
+	devices, _, err := Read(h)
+	at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
+	if there = at >= 0; there {
+		d = devices[at]
+	}
+	return d, there, err
+}
+
 // Busy returns why a device of the host cannot be unbound from its driver now, or "" if it can. Busy is stricter
 // than [Decide], because moving an interface into a pod does not destroy it, but unbinding does.
 func Busy(h Host, name string) (string, error) {
-	devices, _, err := Read(h)
-	if err != nil {
-		return "", err
-	}
-	at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
-	if at < 0 {
-		return "the node has lost it", nil
-	}
-	d := devices[at]
+	d, there, err := Find(h, name)
 	upper := slices.IndexFunc(h.Links, func(l listing.Interface) bool { return d.IfName != "" && l.Link == d.IfName })
 	switch {
-	case d.Unread != nil:
-		return "", d.Unread
+	case err != nil || d.Unread != nil:
+		return "", cmp.Or(err, d.Unread)
+	case !there:
+		return "the node has lost it", nil
 	case d.UsedByHost() != "":
 		return d.UsedByHost(), nil
 	case d.moved() && d.Driver != "":

@@ -182,7 +182,7 @@ func (k *cards) node(card []aPort) (h inventory.Host, devices []inventory.Device
 func (k *cards) published(whole []inventory.Device, ports, n int, as inventory.SharingMode) (d resourceapi.Device) {
 	alone := make([]aPort, ports)
 	alone[n].rule = as
-	for _, d := range inventory.PublishedIn(inventory.Slices(inventory.Decide(whole, k.rulesOf(alone), input()), nil)) {
+	for _, d := range inventory.Pool(inventory.Decide(whole, k.rulesOf(alone), input()), nil) {
 		return d
 	}
 	k.t.Fatalf("port %d of %d is not offered alone", n+1, ports)

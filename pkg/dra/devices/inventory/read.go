@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -54,10 +53,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	if found == nil && err != nil {
 		return nil, nil, err
 	}
-	r := &reader{
-		host: h, links: make(map[string]listing.Interface, len(h.Links)), warnings: warnings,
-		named: map[string]*device{}, roots: map[string]deviceattribute.DeviceAttribute{},
-	}
+	r := &reader{host: h, links: make(map[string]listing.Interface, len(h.Links)), warnings: warnings, named: map[string]*Device{}}
 	for _, l := range h.Links {
 		r.links[l.Name] = l
 	}
@@ -67,21 +63,23 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 	for _, l := range h.Links { // software devices that pods can share
 		kind := map[string]hostdev.Kind{"bond": hostdev.Bond, "bridge": hostdev.Bridge, kindOVS: hostdev.OVS}[l.Info.Kind]
 		if kind != "" && l.Name != ovsSystem {
-			r.add(&device{Device: Device{Name: spell("net", l.Name), Ref: hostdev.Ref{Kind: kind, IfName: l.Name}}})
+			r.add(&Device{Name: spell("net", l.Name), Ref: hostdev.Ref{Kind: kind, IfName: l.Name}})
 		}
 	}
-	routes, owned := h.routes()
+	advertised, owned := h.routes()
 	if h.Blind != nil {
 		r.warnings = append(r.warnings, fmt.Sprintf("cannot tell what earlier pods left on interfaces: %v", h.Blind))
 	}
 	carry, conditions := map[string]bool{}, map[string]settings.Condition{}
+	ports := map[string][]*Device{} // by function, which is unbound with all of them
 	for _, d := range r.devices {
 		carry[d.On] = true
+		ports[d.hardware()] = append(ports[d.hardware()], d)
 	}
 	for _, c := range h.Conditions {
 		conditions[c.Name] = c
 	}
-	uplinks, needed, uses := r.downwards(routes), r.downwards(owned), r.downwards(h.Uses)
+	routers, needed, uses := r.downwards(advertised), r.downwards(owned), r.downwards(h.Uses)
 	for _, d := range r.devices {
 		if d.found != nil {
 			d.Unread = cmp.Or(r.hardware(d), d.found.Unread)
@@ -89,7 +87,7 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		if d.Unread != nil {
 			r.warnings = append(r.warnings, fmt.Sprintf("%s is not offered, because it cannot be read: %v", d.Name, d.Unread))
 		}
-		d.Uplink, d.HostUse, d.Unusable = cmp.Or(needed[d.IfName], uplinks[d.IfName]), uses[d.IfName], unusable(d, conditions[d.IfName], carry[d.Name])
+		d.Uplink, d.HostUse, d.Unusable = cmp.Or(needed[d.IfName], routers[d.IfName]), uses[d.IfName], unusable(d, conditions[d.IfName], carry[d.Name])
 		d.Advertised = d.Uplink != "" && needed[d.IfName] == ""
 		r.interfaceOf(d)
 	}
@@ -97,10 +95,6 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		for up := r.named[d.On]; d.Uplink != "" && up != nil; up = r.named[up.On] {
 			up.Uplink = cmp.Or(up.Uplink, d.Uplink+"; "+d.Name+" is on "+up.Name)
 		}
-	}
-	ports := map[string][]*device{} // by function, which is unbound with all of them
-	for _, d := range r.devices {
-		ports[d.hardware()] = append(ports[d.hardware()], d)
 	}
 	for _, d := range r.devices {
 		for _, port := range ports[d.hardware()] {
@@ -116,30 +110,30 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		}
 	}
 	for _, d := range r.devices {
-		devices = append(devices, d.Device)
+		d.found = nil
+		devices = append(devices, *d)
 	}
 	slices.SortFunc(devices, func(a, b Device) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(r.warnings)
 	return devices, slices.Compact(r.warnings), nil
 }
 
-// routes returns the uplinks, each with what it has, and the same without those that only have it from a router.
-func (h Host) routes() (all, owned map[string]string) {
-	all, owned = map[string]string{}, map[string]string{}
+// routes returns the uplinks that have a default route from a router alone, and the others, each with what it has.
+func (h Host) routes() (advertised, owned map[string]string) {
+	advertised, owned = map[string]string{}, map[string]string{}
 	for _, name := range h.Uplinks {
-		if slices.Contains(h.Routers, name) {
-			all[name] = "has a default route by router advertisement; net.ipv6.conf." + name + ".accept_ra_defrtr=0 refuses it, " +
+		if owned[name] = "has a default route"; slices.Contains(h.Routers, name) {
+			delete(owned, name)
+			advertised[name] = "has a default route by router advertisement; net.ipv6.conf." + name + ".accept_ra_defrtr=0 refuses it, " +
 				"and allowAdvertisedRoute in its rule offers it all the same"
-			continue
 		}
-		all[name], owned[name] = "has a default route", "has a default route"
 	}
-	return all, owned
+	return advertised, owned
 }
 
 // unusable returns why the next pod could not use a device; "" = it could. Where its interface is does not count, because
 // a process that keeps a network namespace changes.
-func unusable(d *device, c settings.Condition, carry bool) string {
+func unusable(d *Device, c settings.Condition, carry bool) string {
 	if d.IfName == "" {
 		c = settings.Condition{}
 	}
@@ -163,18 +157,12 @@ func unusable(d *device, c settings.Condition, carry bool) string {
 type reader struct {
 	host     Host
 	links    map[string]listing.Interface
-	roots    map[string]deviceattribute.DeviceAttribute // root complexes, by address of a function that is not a VF
-	devices  []*device
-	named    map[string]*device // by published name
+	devices  []*Device
+	named    map[string]*Device // by published name
 	warnings []string
 }
 
-type device struct {
-	Device
-	found *hostdev.Device // nil for a software device, and for each port of a device after the first
-}
-
-func (r *reader) add(d *device) {
+func (r *reader) add(d *Device) {
 	d.Attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
 	d.set(AttrKind, string(d.Kind))
 	r.devices, r.named[d.Name] = append(r.devices, d), d
@@ -184,11 +172,10 @@ func (r *reader) add(d *device) {
 func (r *reader) take(found *hostdev.Device) {
 	ports, parent := found.Ports, ""
 	if name := nameOf(found); name != "" {
-		d := &device{Device{Name: name, Ref: found.Ref}, found}
 		for up := found.Parent; up != nil && parent == ""; up = up.Parent {
 			parent = nameOf(up)
 		}
-		d.On = parent
+		d := &Device{Name: name, Ref: found.Ref, On: parent, found: found}
 		r.add(d)
 		if d.Kind == hostdev.VDPA {
 			d.set(AttrVDPADriver, found.Driver)
@@ -201,14 +188,14 @@ func (r *reader) take(found *hostdev.Device) {
 		}
 	}
 	for _, p := range ports {
-		d := Device{Name: r.portName(found.At, p), Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}, On: parent}
+		d := &Device{Name: r.portName(found.At, p), Ref: hostdev.Ref{Kind: hostdev.NIC, IfName: p.Name}, On: parent}
 		switch fn := found.Function; {
 		case fn != nil && hostdev.MayBeOfSF(*fn, &link.Interface{PortName: p.PortName}):
 			d.On = nameOf(found) // no port: the SF has hardware of its own
 		case found.At.Bus == "pci":
 			d.PortOf = found.At.Name
 		}
-		r.add(&device{Device: d})
+		r.add(d)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -27,7 +28,7 @@ func TestSlicesOfCapturedHostsMatchFiles(t *testing.T) {
 	for _, name := range capturetest.Described(t) {
 		h := host(t, capturetest.Text(t, name))
 		decisions := inventory.Decide(read(t, h), rules(t, everything), input())
-		made := inventory.Slices(decisions, nil)
+		made := inventory.Slices(inventory.Pool(decisions, nil))
 		valid(t, made)
 		got := text(made)
 		for _, c := range decisions {
@@ -145,7 +146,7 @@ func TestFailedReadTakesOneDeviceOutOfTheOffer(t *testing.T) {
 				s.Ours[want[n].Name] = resourceapi.Device{Name: want[n].Name}
 			}
 			decisions := inventory.Decide(got, all, s)
-			now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours))
+			now := inventory.Pool(decisions, s.Ours)
 			for n, d := range want {
 				switch c := decision(decisions, d.Name); {
 				case c.Device.Unread != nil:
@@ -179,7 +180,7 @@ func text(list []inventory.Slice) string {
 // rewritten returns the number of slices that differ.
 func rewritten(old, now []inventory.Slice) (count int) {
 	for n := range old {
-		if !inventory.Same(old[n:n+1], now[n:n+1]) {
+		if !equality.Semantic.DeepEqual(old[n], now[n]) {
 			count++
 		}
 	}
@@ -243,11 +244,11 @@ func TestThousandVFsStayWithinAPILimits(t *testing.T) {
 func TestRemovedVFRewritesOneSlice(t *testing.T) {
 	h := many(t, 1000)
 	devices := read(t, h)
-	before := inventory.Slices(inventory.Decide(devices, rules(t, everything), input()), nil)
+	before := pool(t, h, everything)
 	for _, index := range []int{0, 31, 32, 500, 999} {
 		s := input()
 		s.Others = map[string]string{capturetest.VF(index): "a pod has it"}
-		after := inventory.Slices(inventory.Decide(devices, rules(t, everything), s), nil)
+		after := inventory.Slices(inventory.Pool(inventory.Decide(devices, rules(t, everything), s), nil))
 		if len(after) != len(before) {
 			t.Fatalf("VF %d: %d slices, %d before", index, len(after), len(before))
 		}

@@ -50,15 +50,15 @@ func TestDeviceIsNotOfferedWhileRelatedDeviceIsHeld(t *testing.T) {
 // A device that claims hold keeps its published state, regardless of changes to rules and host, but no further claim
 // gets it if it is no longer offered. The rule of an exclusive device depends on the interface that it had.
 func TestHeldDeviceIsTaintedWhenNotOffered(t *testing.T) {
-	before := inventory.PublishedIn(slices.Concat(pool(t, changed(t, "unchanged"), "devices: [{ifNames: [eth1], sharing: shared}]"),
-		pool(t, changed(t, "host virtio-vm"), "devices: [{ifNames: [eth0], sharing: exclusive}]")))
+	before := offered(t, changed(t, "unchanged"), "devices: [{ifNames: [eth1], sharing: shared}]")
+	maps.Copy(before, offered(t, changed(t, "host virtio-vm"), "devices: [{ifNames: [eth0], sharing: exclusive}]"))
 	goldentest.Lines(t, "testdata/held.txt", func(line string) []string {
 		part := strings.Split(words.Replace(line), " | ")
 		device, s := part[0], input()
 		s.Ours = inventory.Published{device: before[device]}
 		decisions := inventory.Decide(read(t, changed(t, part[1])), rules(t, "devices: ["+part[2]+"]"), s)
 		why := decision(decisions, device).Why
-		now := inventory.PublishedIn(inventory.Slices(decisions, s.Ours))[device]
+		now := inventory.Pool(decisions, s.Ours)[device]
 		why = cmp.Or(why, "offered")
 		for _, taint := range now.Taints {
 			why += "; taint " + taint.Key

@@ -1,14 +1,16 @@
 package inventory
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
+	yamlnode "go.yaml.in/yaml/v3"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,20 +125,16 @@ func ParseRules(configuration []byte) (Rules, error) {
 	return rules, errors.Join(errs...)
 }
 
-var separator = regexp.MustCompile(`(?m)^---(?:\s|$)`)
-
 // several reports whether YAML has more documents than one. One of comments alone counts if it is not the first, which a
 // parser would skip.
 func several(text []byte) bool {
-	holds := func(document string) bool {
-		data, err := yaml.YAMLToJSON([]byte(document))
-		return err != nil || string(data) != "null"
+	documents := yamlnode.NewDecoder(bytes.NewReader(text))
+	for n := 0; ; n++ {
+		var document any
+		if err := documents.Decode(&document); err != nil || n > 0 && document != nil {
+			return n > 0 && !errors.Is(err, io.EOF)
+		}
 	}
-	documents := separator.Split(string(text), -1)
-	if len(documents) > 1 && !holds(documents[0]) {
-		documents = documents[1:]
-	}
-	return slices.ContainsFunc(documents[1:], holds)
 }
 
 // strictly decodes JSON and returns an error for the first key that is unknown, misspelled or duplicate.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"devinfo-cni.io/devinfo/pci"
@@ -41,25 +40,9 @@ func (p Published) sharing(name string) SharingMode {
 	return ""
 }
 
-func PublishedIn(list []Slice) Published {
-	all := Published{}
-	for _, s := range list {
-		for _, d := range s.Devices {
-			all[d.Name] = d
-		}
-	}
-	return all
-}
-
-// Slices returns the content of the pool: the offered devices, and ours, which claims hold. The latter keep their
-// last published attributes, but not their taints, because the host cannot read all facts of a device in a pod.
-//
-// The same devices result in the same slices, in the same order. The scheduler checks one device after another until
-// one meets the class. Slices therefore interleaves the VFs of all PFs, by VF number, so that a class for one PF
-// costs the scheduler little more than a class for all PFs. VFs with the same numbers share a slice, so that one
-// more or one less VF rewrites only that slice. The first slice also has all devices that are neither a VF nor on a
-// VF.
-func Slices(decisions []Decision, ours Published) []Slice {
+// Pool returns the devices to publish: the offered ones, and ours, which claims hold. The latter keep their last published
+// attributes, but not their taints, because the host cannot read all facts of a device in a pod.
+func Pool(decisions []Decision, ours Published) Published {
 	offered, taints := Published{}, map[string][]resourceapi.DeviceTaint{}
 	for n := range decisions {
 		c := &decisions[n]
@@ -80,11 +63,8 @@ func Slices(decisions []Decision, ours Published) []Slice {
 		}
 		offered[name] = d
 	}
-	return arrange(offered)
+	return offered
 }
-
-// Same reports whether two pools have the same content.
-func Same(a, b []Slice) bool { return equality.Semantic.DeepEqual(a, b) }
 
 func taint(key string) []resourceapi.DeviceTaint {
 	return []resourceapi.DeviceTaint{{Key: key, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
@@ -151,7 +131,12 @@ type place struct {
 	name     string
 }
 
-func arrange(devices Published) (list []Slice) {
+// Slices returns the content of the pool. The same devices result in the same slices, in the same order. The scheduler
+// checks one device after another until one meets the class. Slices therefore interleaves the VFs of all PFs, by VF number,
+// so that a class for one PF costs the scheduler little more than a class for all PFs. VFs with the same numbers share a
+// slice, so that one more or one less VF rewrites only that slice. The first slice also has all devices that are neither a
+// VF nor on a VF.
+func Slices(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
 	pfs := map[string]bool{} // PFs with VFs
 	for _, d := range devices {
