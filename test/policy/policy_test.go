@@ -211,7 +211,7 @@ func (n node) byDriver(t *testing.T) (given, *state.Claim) {
 	published := resourceapi.Device{Name: n.device.Name, Attributes: n.device.Attributes}
 	record := &state.Claim{UID: "u1", Namespace: "ns", Name: "c"}
 	record.Attachments = []state.Attachment{{Request: "r", Device: n.device.Name, IfName: "net1", List: json.RawMessage("{}"), Phase: state.Added,
-		NodeDevice: &state.NodeDevice{Ref: n.device.Ref, Published: devices.Encoded(published)}}}
+		NodeDevice: &state.NodeDevice{Ref: n.device.Ref, Published: config.Encode(published)}}}
 	at := &record.Attachments[0]
 	at.Sandbox, at.Netns, at.BootID, at.Network = container, netns, "boot", "net-b"
 	if n.device.Kind == hostdev.SF || n.id() == "" { // described only if the network has the plugin devinfo

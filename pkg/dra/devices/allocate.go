@@ -12,8 +12,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
@@ -109,7 +111,7 @@ func (n *Node) surveyFor(ctx context.Context, claim types.UID, results []resourc
 
 // nodeDevice converts a device for a record.
 func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
-	n := &state.NodeDevice{Ref: d.Ref, Published: Encoded(as)}
+	n := &state.NodeDevice{Ref: d.Ref, Published: config.Encode(as)}
 	n.IfName = cmp.Or(inventory.Text(as.Attributes, inventory.AttrIfName), n.IfName) // the published name is known even while the interface is in a pod
 	return n
 }
@@ -190,10 +192,7 @@ func configure(n *cniconfig.Network) error {
 }
 
 // Metadata is the metadata of an attached device for its pod. [state.Execution] contains it in JSON.
-type Metadata struct {
-	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
-	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
-}
+type Metadata = kubeletplugin.DeviceMetadata
 
 // MetadataOf returns the recorded metadata of a device that is attached to a network.
 func MetadataOf(at *state.Attachment) (m Metadata) { return decoded[Metadata](at.Metadata) }
@@ -283,10 +282,4 @@ func CheckRecord(record *state.Claim) error {
 func decoded[T any](part json.RawMessage) (v T) {
 	_ = json.Unmarshal(part, &v)
 	return v
-}
-
-// Encoded returns a part of a record. Its types always have an encoding.
-func Encoded(part any) json.RawMessage {
-	text, _ := json.Marshal(part)
-	return text
 }

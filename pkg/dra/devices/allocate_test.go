@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -162,7 +163,7 @@ func TestRecordWithInvalidPartIsRefused(t *testing.T) {
 		record.Undeleted, record.Attachments = record.Attachments, nil
 		difftest.Says(t, devices.CheckRecord(record), `request "nic": json: cannot unmarshal`)
 	}
-	valid := state.NodeDevice{Published: devices.Encoded(map[string]string{"name": "vf"})}
+	valid := state.NodeDevice{Published: config.Encode(map[string]string{"name": "vf"})}
 	difftest.Must(t, devices.CheckRecord(&state.Claim{Attachments: []state.Attachment{{NodeDevice: &valid}}}))
 	difftest.Equal(t, devices.Published(&valid).Name, "vf")
 }

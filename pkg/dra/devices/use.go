@@ -26,11 +26,11 @@ func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 	if at.NodeDevice == nil || at.NodeDevice.Shared() {
 		return nil, nil
 	}
-	decision, err := n.decisionOf(at.Device) // the device may have got a default route since Prepare
-	if err != nil {
+	why, err := n.usedByHost(at.Device) // it may have got a default route since Prepare
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("device %s: %w", at.Device, err)
-	}
-	if why := decision.Device.UsedByHost(); why != "" {
+	case why != "":
 		return nil, fmt.Errorf("device %s: %s: delete the pod, so that it gets a different device", at.Device, why)
 	}
 	if n.Custody == nil {
@@ -60,29 +60,25 @@ func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 			n.Log.Warn("the kernel is older than 5.6: what pods change with ethtool is neither seen nor restored")
 		})
 	}
-	reset, withhold := at.NodeDevice.Reset, at.NodeDevice.Withhold
-	if reset == "" {
-		reset, withhold = decision.Reset, decision.Withhold
-	}
-	snapshot.Reset, snapshot.Withhold = restore.ResetMode(reset), withhold
-	return Encoded(snapshot), nil
+	snapshot.Reset, snapshot.Withhold = restore.ResetMode(at.NodeDevice.Reset), at.NodeDevice.Withhold
+	return config.Encode(snapshot), nil
 }
 
-// decisionOf returns what the last survey has found of a device. Before the first survey of this process it reads the node.
-func (n *Node) decisionOf(device string) (d inventory.Decision, err error) {
+// usedByHost returns how the host uses a device, as the last survey has found it; "" = it does not. Before the first survey
+// of this process it reads the node.
+func (n *Node) usedByHost(device string) (why string, err error) {
 	last := n.last.Load()
-	if last.decisions != nil || n.Inventory == nil {
-		return last.decisions[device], nil
+	d := last.decisions[device].Device
+	if last.decisions == nil && n.Inventory != nil {
+		host, err := n.Inventory.Host()
+		if err == nil {
+			d, _, err = inventory.Find(host, device)
+		}
+		if err != nil {
+			return "", err
+		}
 	}
-	host, err := n.Inventory.Host()
-	if err != nil {
-		return d, err
-	}
-	devices, _, err := inventory.Read(host)
-	if at := slices.IndexFunc(devices, func(d inventory.Device) bool { return d.Name == device }); at >= 0 {
-		d.Device = devices[at]
-	}
-	return d, err
+	return d.UsedByHost(), nil
 }
 
 // mayRebind returns an error if the function is in use or cannot be bound to the driver.
@@ -169,7 +165,7 @@ func (n *Node) Restore(record *state.Claim, at *state.Attachment) (different str
 	m, differs := errors.AsType[*restore.Mismatch](err)
 	if rebound {
 		snapshot.Reset = restore.Never // once is enough
-		at.Note = Encoded(snapshot)
+		at.Note = config.Encode(snapshot)
 	}
 	switch {
 	case rebound && at.Phase != state.Undeleted && (err == nil || differs && m.Harmless):

@@ -160,7 +160,7 @@ func (g *Gate) Device(record *state.Claim, at *state.Attachment) kubeletplugin.D
 	switch {
 	case at.Metadata != nil:
 		recorded := devices.MetadataOf(at)
-		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: recorded.Attributes, NetworkData: recorded.NetworkData}
+		d.Metadata = &recorded
 	case at.NodeDevice != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.Node.Attributes(at, nil)}
 	}

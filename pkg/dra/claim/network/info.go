@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"devinfo-cni.io/devinfo"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/metadata"
@@ -74,5 +75,5 @@ func (r *Runner) metadata(at *state.Attachment, info *devinfo.Info) (json.RawMes
 	for _, w := range append(warnings, more...) {
 		r.Log.Warn(w, "network", at.Network, "sandbox", at.Sandbox, "ifName", at.IfName)
 	}
-	return devices.Encoded(devices.Metadata{NetworkData: data, Attributes: r.Node.Attributes(at, info)}), nil
+	return config.Encode(devices.Metadata{NetworkData: data, Attributes: r.Node.Attributes(at, info)}), nil
 }

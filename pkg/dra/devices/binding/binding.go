@@ -17,28 +17,35 @@ import (
 	"strings"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/hostdev"
 )
 
-type plugin map[string]json.RawMessage
+// plugin is a plugin of a configuration list.
+type plugin struct {
+	conf         map[string]json.RawMessage
+	Type         string
+	Capabilities map[string]bool
+}
 
 // Configure writes a device into a configuration list. as is the way in which the device is offered. keys are the keys that
 // get the device; nil selects the default key of each plugin. The result deviceID is the capability argument (CNI
 // CONVENTIONS.md), or "" if no plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
 func Configure(list json.RawMessage, d inventory.Device, as inventory.SharingMode, keys cniconfig.DeviceKeys) (configured json.RawMessage, deviceID string, err error) {
-	var fields map[string]json.RawMessage
-	var confs []plugin
-	_ = json.Unmarshal(list, &fields) // cniconfig has checked the list
+	var confs []map[string]json.RawMessage
+	var plugins []plugin
+	fields := config.Object(list) // cniconfig has checked the list
 	_ = json.Unmarshal(fields["plugins"], &confs)
+	_ = json.Unmarshal(fields["plugins"], &plugins)
 	b := binder{device: d, shared: as == inventory.Shared}
 	taken := keys != nil
-	for _, conf := range confs {
-		if keys != nil {
-			err = b.named(conf, keys)
+	for n, p := range plugins {
+		if p.conf = confs[n]; keys != nil {
+			err = b.named(p, keys)
 		} else {
-			err = b.usual(conf, &taken)
+			err = b.usual(p, &taken)
 		}
 		if err != nil {
 			return nil, "", err
@@ -48,14 +55,8 @@ func Configure(list json.RawMessage, d inventory.Device, as inventory.SharingMod
 		return nil, "", refuse(fmt.Sprintf("%s is allocated, but no plugin of the network is known to use it", &b),
 			`set device: [{plugin: TYPE, key: KEY}] in the DeviceClass, or give a plugin "capabilities": {"deviceID": true}; if the network needs no device, set device: []`)
 	}
-	fields["plugins"] = encode(confs)
-	return encode(fields), b.deviceID, nil
-}
-
-// encode encodes a string or decoded JSON, which cannot fail.
-func encode(value any) json.RawMessage {
-	raw, _ := json.Marshal(value)
-	return raw
+	fields["plugins"] = config.Encode(confs)
+	return config.Encode(fields), b.deviceID, nil
 }
 
 func refuse(rule, remedy string) error { return &cniconfig.Refusal{Rule: rule, Remedy: remedy} }
@@ -67,34 +68,33 @@ type binder struct {
 }
 
 // usual writes the device to the default key of a plugin. It sets taken if the plugin attaches the device.
-func (b *binder) usual(conf plugin, taken *bool) error {
-	name, capable := conf.name(), conf.capable()
+func (b *binder) usual(p plugin, taken *bool) error {
+	capable := p.Capabilities["deviceID"]
 	if capable && b.device.ID() != "" && !b.shared {
 		b.deviceID, *taken = b.device.ID(), true
 	}
-	t := types()[name]
+	t := types()[p.Type]
 	key, why := t.key(b.device, b.shared, capable)
 	switch {
 	case why != "":
-		return refuse(fmt.Sprintf("plugin %s %s, but %s is allocated", name, why, b), remedy(name))
+		return refuse(fmt.Sprintf("plugin %s %s, but %s is allocated", p.Type, why, b), remedy(p.Type))
 	case key == "":
 		return nil
 	}
 	*taken = *taken || !t.chained
-	return b.put(conf, key)
+	return b.put(p, key)
 }
 
 // named writes the device to the keys of a plugin that the class names.
-func (b *binder) named(conf plugin, keys cniconfig.DeviceKeys) error {
-	name := conf.name()
+func (b *binder) named(p plugin, keys cniconfig.DeviceKeys) error {
 	for _, place := range keys {
 		switch {
-		case place.Plugin != name:
+		case place.Plugin != p.Type:
 			continue
-		case types()[name].pciOnly && b.device.Aux != "":
-			return refuse(fmt.Sprintf("plugin %s needs a PCI address, but %s is allocated", name, b), remedy(name))
+		case types()[p.Type].pciOnly && b.device.Aux != "":
+			return refuse(fmt.Sprintf("plugin %s needs a PCI address, but %s is allocated", p.Type, b), remedy(p.Type))
 		}
-		if err := b.put(conf, place.Key); err != nil {
+		if err := b.put(p, place.Key); err != nil {
 			return err
 		}
 	}
@@ -102,8 +102,8 @@ func (b *binder) named(conf plugin, keys cniconfig.DeviceKeys) error {
 }
 
 // put sets a key of a plugin. It refuses a different existing value.
-func (b *binder) put(conf plugin, key string) error {
-	name, value := conf.name(), b.value(key)
+func (b *binder) put(p plugin, key string) error {
+	name, conf, value := p.Type, p.conf, b.value(key)
 	switch {
 	case b.shared && key != "master" && key != "bridge":
 		return refuse(fmt.Sprintf("plugin %s: %s would give it %s, which other pods share", name, key, b), "allocate an exclusive device, or use the key master or bridge")
@@ -129,7 +129,7 @@ func (b *binder) put(conf plugin, key string) error {
 		}
 		return nil
 	}
-	conf[key] = encode(value)
+	conf[key] = config.Encode(value)
 	return nil
 }
 
@@ -154,18 +154,6 @@ func (b *binder) String() string {
 	d := b.device
 	known := slices.DeleteFunc([]string{string(d.Kind), d.ID(), d.IfName}, func(s string) bool { return s == "" })
 	return fmt.Sprintf("device %s (%s)", d.Name, strings.Join(known, ", "))
-}
-
-// name returns the type of the plugin.
-func (p plugin) name() (name string) {
-	_ = json.Unmarshal(p["type"], &name)
-	return name
-}
-
-// capable reports whether a plugin declares the capability deviceID.
-func (p plugin) capable() bool {
-	var capabilities map[string]bool
-	return json.Unmarshal(p["capabilities"], &capabilities) == nil && capabilities["deviceID"]
 }
 
 // value returns the value of a key for the device, or "" if the device has none.
