@@ -25,8 +25,7 @@ const maxName = 128
 // list converts the configuration of decoded parameters into a configuration list without white space. A single
 // plugin becomes a list with one entry. It adds all mistakes to wrong, and returns nil if libcni cannot parse it.
 func list(raw json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
-	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &fields) // decode has checked that it is an object
+	fields := config.Object(raw) // decode has checked that it is one
 	for _, key := range []string{"cniVersion", "name"} {
 		if v := fields[key]; v != nil && v[0] != '"' {
 			wrong.add("config."+key, fmt.Sprintf("config.%s %.80s is not a string", key, v), "write it in quotes")
@@ -41,11 +40,9 @@ func list(raw json.RawMessage, wrong *refusals) *libcni.NetworkConfigList {
 		wrong.add("config", `config has both "type" and "plugins"`, remedy)
 		return nil
 	case single:
-		raw, _ = json.Marshal(struct {
-			CNIVersion json.RawMessage   `json:"cniVersion,omitempty"`
-			Name       json.RawMessage   `json:"name,omitempty"`
-			Plugins    []json.RawMessage `json:"plugins"`
-		}{fields["cniVersion"], fields["name"], []json.RawMessage{raw}})
+		maps.DeleteFunc(fields, func(key string, _ json.RawMessage) bool { return key != "cniVersion" && key != "name" })
+		fields["plugins"] = config.Encode([]json.RawMessage{raw})
+		raw = config.Encode(fields)
 	case !many:
 		wrong.add("config", `config must have the key "type" or "plugins"`, remedy)
 		return nil
@@ -138,9 +135,8 @@ func Distinct(networks []Network, taken map[string]string) *Refusal {
 
 // A named value is the value of a key "type".
 type named struct {
-	path   string // "config.plugins[0].ipam.type"
-	value  string
-	isText bool // false: value is ""
+	path  string // "config.plugins[0].ipam.type"
+	value any
 }
 
 // A scanner looks at all keys of decoded parameters.
@@ -165,8 +161,7 @@ func (s *scanner) scan(raw []byte) error {
 
 func (s *scanner) value(path string, value any) {
 	if strings.HasSuffix(path, ".type") {
-		text, isText := value.(string)
-		s.types = append(s.types, named{path, text, isText})
+		s.types = append(s.types, named{path, value})
 	}
 	switch value := value.(type) {
 	case map[string]any:

@@ -50,13 +50,7 @@ func (p Policy) parameters(configs []resourceapi.DeviceAllocationConfiguration) 
 		wrong.add("", noConfig+" for driver "+p.Driver,
 			"use a DeviceClass with a config, or add one to the claim if the node allows this")
 	}
-	class.values = claim.values
-	if claim.config != nil {
-		class.config, class.list = claim.config, claim.list
-	}
-	if claim.ifName != "" {
-		class.ifName = claim.ifName
-	}
+	class.values, class.list, class.ifName = claim.values, cmp.Or(claim.list, class.list), cmp.Or(claim.ifName, class.ifName)
 	return class, wrong
 }
 
@@ -206,11 +200,11 @@ func (p Policy) allow(types []named, wrong *refusals) {
 		return
 	}
 	for _, t := range types {
-		switch {
-		case !t.isText:
+		switch name, isText := t.value.(string); {
+		case !isText:
 			wrong.add(t.path, t.path+" is not a string, so the plugin is unknown", `make each "type" of a config in a claim a string`)
-		case !p.allowAll && !slices.Contains(p.AllowClaimTypes, t.value):
-			wrong.add(t.path, fmt.Sprintf("%s: %s runs as root on the node, and claims may not use it", t.path, quote(t.value)),
+		case !p.allowAll && !slices.Contains(p.AllowClaimTypes, name):
+			wrong.add(t.path, fmt.Sprintf("%s: %s runs as root on the node, and claims may not use it", t.path, quote(name)),
 				fmt.Sprintf("%sask the node's administrator to add it to --allow-claim-config (now %s)", remedy, strings.Join(p.AllowClaimTypes, ",")))
 		}
 	}
