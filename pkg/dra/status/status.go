@@ -34,13 +34,18 @@ type Report struct {
 // ErrGone is the error for a claim that was deleted, or replaced by another claim of the same name.
 var ErrGone = errors.New("the claim no longer exists")
 
-// Apply sends a report. The error wraps [ErrGone] or is an error of the client.
+// Apply sends a report. The error wraps [ErrGone] or is an error of the client. The request contains the UID, so that the
+// server refuses another claim of the same name.
 func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
-	claims := client.ResourceV1().ResourceClaims(r.Namespace)
-	configuration, err := r.configuration()
+	claims, status := client.ResourceV1().ResourceClaims(r.Namespace), resourceac.ResourceClaimStatus()
+	data, err := json.Marshal(r.Devices) // JSON is the same for both types of a device's status
+	if err == nil {
+		err = json.Unmarshal(data, &status.Devices)
+	}
 	if err != nil {
 		return err
 	}
+	configuration := resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(status)
 	answer, err := claims.ApplyStatus(ctx, configuration, metav1.ApplyOptions{FieldManager: r.Driver, Force: true})
 	err = Answered(answer, err)
 	for _, c := range Causes(err) {
@@ -78,23 +83,14 @@ func Answered(object metav1.Object, err error) error {
 }
 
 // Causes returns the reasons that the API server gives for an error.
-func Causes(err error) []metav1.StatusCause {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return nil
-	}
-	return status.Status().Details.Causes
-}
+func Causes(err error) []metav1.StatusCause { return details(err).Causes }
 
-// configuration returns the body of the request. It contains the UID, so that the server refuses another claim of
-// the same name. The devices are converted by way of JSON, which is the same for both types.
-func (r Report) configuration() (*resourceac.ResourceClaimApplyConfiguration, error) {
-	status := resourceac.ResourceClaimStatus()
-	data, err := json.Marshal(r.Devices)
-	if err == nil {
-		err = json.Unmarshal(data, &status.Devices)
+func details(err error) (of metav1.StatusDetails) {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Details != nil {
+		of = *status.Status().Details
 	}
-	return resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(status), err
+	return of
 }
 
 // Retry reports whether the same report may succeed later, after an error of [Apply]. That is the case if time or an
@@ -117,10 +113,5 @@ func Retry(err error) bool {
 // Missing reports whether the error means that the claim does not exist. A server that does not serve the API, for
 // example while it starts, also returns NotFound, but without the name of an object.
 func Missing(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details != nil && details.Name != "" && !apierrors.IsUnexpectedServerError(err)
+	return apierrors.IsNotFound(err) && details(err).Name != "" && !apierrors.IsUnexpectedServerError(err)
 }
