@@ -22,6 +22,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -163,7 +164,7 @@ func RefusesLists(err error) bool {
 }
 
 func sharing(slice *resourceapi.ResourceSlice) bool {
-	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return inventory.Sharing(d) == inventory.Shared })
+	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return inventory.Sharing(d) == journal.Shared })
 }
 
 // withdraw removes the node's ResourceSlices.

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -115,7 +116,7 @@ func Prepare(claim *resourceapi.ResourceClaim) error {
 		if n.DeviceKeys == nil {
 			continue
 		}
-		_, _, err = binding.Configure(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, inventory.Exclusive, n.DeviceKeys)
+		_, _, err = binding.Configure(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, journal.Exclusive, n.DeviceKeys)
 	}
 	return err
 }

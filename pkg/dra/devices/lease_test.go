@@ -243,7 +243,7 @@ func TestDeviceIsOfferedWhileItsLeaseIsFree(t *testing.T) {
 					continue
 				}
 				claim := dratest.DeviceClaim("u1", d.Name, `"device":[],`+dratest.Network(`{"type":"x"}`))
-				if inventory.Sharing(as) == inventory.Shared {
+				if inventory.Sharing(as) == journal.Shared {
 					claim.Status.Allocation.Devices.Results[0].ShareID = new(types.UID("share"))
 				}
 				alone, err := journal.LeasesOf(host.Sys, journal.Exclusive, d.LeaseID())

@@ -18,6 +18,7 @@ import (
 
 	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -33,13 +34,13 @@ type plugin struct {
 // Configure writes a device into a configuration list. as is the way in which the device is offered. keys are the keys that
 // get the device; nil selects the default key of each plugin. The result deviceID is the capability argument (CNI
 // CONVENTIONS.md), or "" if no plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
-func Configure(list json.RawMessage, d inventory.Device, as inventory.SharingMode, keys cniconfig.DeviceKeys) (configured json.RawMessage, deviceID string, err error) {
+func Configure(list json.RawMessage, d inventory.Device, as journal.SharingMode, keys cniconfig.DeviceKeys) (configured json.RawMessage, deviceID string, err error) {
 	var confs []map[string]json.RawMessage
 	var plugins []plugin
 	fields := config.Object(list) // cniconfig has checked the list
 	_ = json.Unmarshal(fields["plugins"], &confs)
 	_ = json.Unmarshal(fields["plugins"], &plugins)
-	b := binder{device: d, shared: as == inventory.Shared}
+	b := binder{device: d, shared: as == journal.Shared}
 	taken := keys != nil
 	for n, p := range plugins {
 		if p.conf = confs[n]; keys != nil {

@@ -9,6 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -24,11 +25,11 @@ func on(address string) map[resourceapi.QualifiedName]resourceapi.DeviceAttribut
 // A device and its sharing mode.
 type allocated struct {
 	inventory.Device
-	as inventory.SharingMode
+	as journal.SharingMode
 }
 
 func devices() map[string]allocated {
-	const own, shared = inventory.Exclusive, inventory.Shared
+	const own, shared = journal.Exclusive, journal.Shared
 	return map[string]allocated{
 		"vf":      {inventory.Device{Name: "pci-0000-3b-00-2", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:3b:00.2", IfName: "ens1f0v0"}}, own},
 		"vfio":    {inventory.Device{Name: "pci-0000-3b-00-4", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:3b:00.4"}, Driver: "vfio-pci"}, own},

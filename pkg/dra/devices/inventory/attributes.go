@@ -95,7 +95,7 @@ func (r *reader) above(d *Device, address string) error {
 		if pf == d.found {
 			break
 		}
-		d.PFName, d.PFAlso, d.NoCarrier = pf.IfName, r.links[pf.IfName].AltNames, r.withoutCarrier(pf.IfName)
+		d.PFAlso, d.NoCarrier = r.links[pf.IfName].AltNames, r.withoutCarrier(pf.IfName)
 		d.set(AttrPFName, pf.IfName)
 		d.set(AttrPFPCIBusID, pf.PCI)
 		d.set(AttrRepresentor, d.found.Representor)

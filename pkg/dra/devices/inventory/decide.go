@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/dynamic-resource-allocation/cel"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
 
@@ -25,9 +26,9 @@ type DecideInput struct {
 // Decision is whether and how a device is offered.
 type Decision struct {
 	Device  Device
-	Rule    int         // index of the rule that the device meets; -1 = none
-	Sharing SharingMode // sharing of the rule; "" without a rule
-	Why     string      // why the device is not offered; "" = it is offered
+	Rule    int                 // index of the rule that the device meets; -1 = none
+	Sharing journal.SharingMode // sharing of the rule; "" without a rule
+	Why     string              // why the device is not offered; "" = it is offered
 
 	Reset    string // key "reset" of the rule: whether the driver is bound again after each pod; "" without a rule
 	Withhold bool   // the rule withholds a device that differs from before its last pod, even harmlessly
@@ -47,34 +48,32 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 		if decisions[n].Device = d; d.Unread != nil {
 			decisions[n].Why = fmt.Sprintf("it cannot be read: %v", d.Unread)
 		}
-		at[d.Name] = &decisions[n]
+		at[d.Name], on[d.On] = &decisions[n], append(on[d.On], d.Name)
 	}
 	for n, d := range devices {
-		if decisions[n].on = at[d.On]; d.On != "" {
-			on[d.On] = append(on[d.On], d.Name)
-		}
+		decisions[n].on = at[d.On]
 	}
 	tied := s.tied(decisions)
 	for n := range decisions {
 		c := &decisions[n]
 		switch held := s.Ours.sharing(c.Device.Name); {
 		case c.Why != "":
-		case held == Shared && c.Sharing != Shared:
+		case held == journal.Shared && c.Sharing != journal.Shared:
 			c.Why = "pods share it, so it is offered as exclusive once no claim holds it"
-		case held == Exclusive && c.Sharing != Exclusive:
+		case held == journal.Exclusive && c.Sharing != journal.Exclusive:
 			c.Why = "it is exclusive to a claim, so it is offered as shared once no claim holds it"
-		case held == Exclusive: // the other checks would only find this claim
+		case held == journal.Exclusive: // the other checks would only find this claim
 			c.Why = c.Device.UsedByHost()
 		default:
-			if c.Why = s.against(c, on[c.Device.hardware()]); c.Why == "" && c.Sharing == Exclusive {
+			if c.Why = s.against(c, on[c.Device.hardware()]); c.Why == "" && c.Sharing == journal.Exclusive {
 				c.Why, c.unknown = cmp.Or(tied[c.Device.Name], s.Sharers[c.Device.LeaseID()]), s.Unknown
 			}
 		}
 	}
 	for n := range decisions { // a device and its parent are the same hardware
 		c := &decisions[n]
-		for up := c.on; up != nil && c.Why == "" && c.Sharing == Exclusive; up = up.on {
-			if up.Why == "" && up.Sharing == Exclusive && s.Ours.sharing(up.Device.Name) == "" {
+		for up := c.on; up != nil && c.Why == "" && c.Sharing == journal.Exclusive; up = up.on {
+			if up.Why == "" && up.Sharing == journal.Exclusive && s.Ours.sharing(up.Device.Name) == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
 		}
@@ -93,13 +92,13 @@ func (s DecideInput) StillOffers(decisions []Decision, name string) bool {
 		return false
 	}
 	d := &decisions[n].Device
-	return s.others(d) == "" && (decisions[n].Sharing != Exclusive || s.tied(decisions)[name] == "" && s.Sharers[d.LeaseID()] == "")
+	return s.others(d) == "" && (decisions[n].Sharing != journal.Exclusive || s.tied(decisions)[name] == "" && s.Sharers[d.LeaseID()] == "")
 }
 
 // asOffered returns the device for which rules are checked. If a claim holds d exclusively, it is a copy of d with its
 // last published attributes, because a device in a pod lacks facts that rules need. Otherwise it is d.
 func (s DecideInput) asOffered(d *Device) *Device {
-	if s.Ours.sharing(d.Name) != Exclusive {
+	if s.Ours.sharing(d.Name) != journal.Exclusive {
 		return d
 	}
 	was := *d
@@ -109,7 +108,7 @@ func (s DecideInput) asOffered(d *Device) *Device {
 			was.Attributes[name] = v
 		}
 	}
-	was.IfName, was.PFName, was.Driver = Text(was.Attributes, AttrIfName), Text(was.Attributes, AttrPFName), Text(was.Attributes, AttrDriver)
+	was.IfName, was.Driver = Text(was.Attributes, AttrIfName), Text(was.Attributes, AttrDriver)
 	return &was
 }
 
@@ -124,7 +123,7 @@ func (s DecideInput) tied(decisions []Decision) map[string]string {
 	why, held := map[string]string{}, map[string]bool{} // held by [Device.hardware]
 	for n := range decisions {
 		d := &decisions[n].Device
-		if as := s.Ours.sharing(d.Name); as == Exclusive || as == "" && s.others(d) != "" {
+		if as := s.Ours.sharing(d.Name); as == journal.Exclusive || as == "" && s.others(d) != "" {
 			held[d.hardware()] = true
 		}
 	}
@@ -155,13 +154,13 @@ func (s DecideInput) besides(decisions []Decision) map[string]string {
 	reasons := []string{"", other + ", is offered", other + ", is offered", other + ", is offered as shared", "pods share " + other, "a claim holds " + other}
 	rank := func(c *Decision) int { // index of the reason for other ports; 0 = none
 		switch held := s.Ours.sharing(c.Device.Name); {
-		case held == Exclusive:
+		case held == journal.Exclusive:
 			return 5
-		case held == Shared:
+		case held == journal.Shared:
 			return 4
 		case c.Why != "":
 			return 0
-		case c.Sharing == Shared:
+		case c.Sharing == journal.Shared:
 			return 3
 		case c.Device.PortOf == "":
 			return 2
@@ -179,8 +178,8 @@ func (s DecideInput) besides(decisions []Decision) map[string]string {
 	for n := range decisions {
 		c := &decisions[n]
 		of := first[c.Device.hardware()]
-		mayBoth := c.Sharing == Shared && rank(of) < 5
-		if c.Why == "" && of != c && !mayBoth && s.Ours.sharing(c.Device.Name) != Exclusive {
+		mayBoth := c.Sharing == journal.Shared && rank(of) < 5
+		if c.Why == "" && of != c && !mayBoth && s.Ours.sharing(c.Device.Name) != journal.Exclusive {
 			why[c.Device.Name] = fmt.Sprintf(reasons[rank(of)], of.Device.Name)
 		}
 	}
@@ -199,7 +198,7 @@ func (s DecideInput) against(c *Decision, on []string) string {
 		return s.others(d)
 	case d.RDMAOn != "" && s.Ours.sharing(functionName(d.RDMAOn)) != "":
 		return "a claim holds " + functionName(d.RDMAOn) + ", which has its RDMA device"
-	case c.Sharing == Shared:
+	case c.Sharing == journal.Shared:
 		return s.unshareable(c)
 	case isMaster(d.Kind):
 		return fmt.Sprintf("a %s cannot be exclusive", d.Kind)
@@ -264,7 +263,7 @@ func (r *rule) meets(d *Device, driver string) (bool, error) {
 	if r.selects == nil || r.elsewhere {
 		return !r.elsewhere, nil
 	}
-	shared := r.Sharing == Shared
+	shared := r.Sharing == journal.Shared
 	met, _, err := r.selects.DeviceMatches(context.Background(), cel.Device{
 		Driver: driver, AllowMultipleAllocations: &shared, Attributes: d.Attributes,
 	})

@@ -261,7 +261,7 @@ func TestRulesTakeAltNames(t *testing.T) {
 	}
 	devices := read(t, h)
 	for _, d := range devices {
-		for key, name := range map[string]string{"ifNames": d.IfName, "pfNames": d.PFName} {
+		for key, name := range map[string]string{"ifNames": d.IfName, "pfNames": inventory.Text(d.Attributes, inventory.AttrPFName)} {
 			if name == "" {
 				continue
 			}

@@ -37,7 +37,6 @@ type Device struct {
 	Name string // name in the ResourceSlice: a DNS label, the same after a reboot
 	hostdev.Ref
 	On     string   // name of its parent: the PF of a VF, the function of an SF, the VF of a vDPA device; "" = none
-	PFName string   // interface of its PF
 	Also   []string // altnames of its interface, while that is here
 	PFAlso []string // altnames of the PF's interface
 	Driver string   // driver of a function; "" = unbound

@@ -8,6 +8,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/listing"
@@ -30,14 +31,14 @@ const (
 // aPort is a port of the function 0000:3b:00.0, and the rule for it.
 type aPort struct {
 	state string
-	rule  inventory.SharingMode // "" = none
+	rule  journal.SharingMode // "" = none
 }
 
 // TestFunctionBelongsToOnePod generates functions with up to four ports: all with one or two, and some of the others.
 func TestFunctionBelongsToOnePod(t *testing.T) {
 	var all []aPort
 	for _, state := range []string{free, uplink, used, bonded, elsewhere, claimed, pooled, attached} {
-		for _, rule := range []inventory.SharingMode{"", inventory.Exclusive, inventory.Shared} {
+		for _, rule := range []journal.SharingMode{"", journal.Exclusive, journal.Shared} {
 			all = append(all, aPort{state, rule})
 		}
 	}
@@ -106,17 +107,17 @@ func (k *cards) check(card ...aPort) {
 			as = inventory.Sharing(d)
 		}
 		switch {
-		case p.state == free && p.rule == inventory.Shared:
+		case p.state == free && p.rule == journal.Shared:
 			pool++
-		case p.state == free && p.rule == inventory.Exclusive && !needed && (n > 0 || count[used] == 0):
+		case p.state == free && p.rule == journal.Exclusive && !needed && (n > 0 || count[used] == 0):
 			one = 1
 		}
 		if !held && c.Why != "" {
 			continue
 		}
 		users++
-		shared = shared && as == inventory.Shared
-		exclusive := !held && as == inventory.Exclusive
+		shared = shared && as == journal.Shared
+		exclusive := !held && as == journal.Exclusive
 		switch {
 		case !held && slices.Contains([]string{uplink, bonded, elsewhere}, p.state), exclusive && p.state == used, exclusive && (needed || n == 0 && count[used] > 0):
 			k.t.Errorf("%v: %s is offered as %s", card, c.Device.Name, as)
@@ -149,12 +150,12 @@ func (k *cards) node(card []aPort) (h inventory.Host, devices []inventory.Device
 		names = append(names, d.Name)
 		switch p.state {
 		case claimed:
-			s.Ours[d.Name] = k.published(whole, len(card), n, inventory.Exclusive)
+			s.Ours[d.Name] = k.published(whole, len(card), n, journal.Exclusive)
 			if n > 0 { // the driver adds it
 				inPod = append(inPod, d)
 			}
 		case pooled:
-			s.Ours[d.Name] = k.published(whole, len(card), n, inventory.Shared)
+			s.Ours[d.Name] = k.published(whole, len(card), n, journal.Shared)
 		case attached:
 			s.Others["0000:3b:00.0"] = "pod ns/x has it"
 		}
@@ -179,7 +180,7 @@ func (k *cards) node(card []aPort) (h inventory.Host, devices []inventory.Device
 }
 
 // published returns the n-th port as it is offered if no rule selects the others.
-func (k *cards) published(whole []inventory.Device, ports, n int, as inventory.SharingMode) (d resourceapi.Device) {
+func (k *cards) published(whole []inventory.Device, ports, n int, as journal.SharingMode) (d resourceapi.Device) {
 	alone := make([]aPort, ports)
 	alone[n].rule = as
 	for _, d := range inventory.Pool(inventory.Decide(whole, k.rulesOf(alone), input()), nil) {
@@ -195,15 +196,15 @@ func (k *cards) stale(card []aPort, decisions []inventory.Decision, taken invent
 	if free := (inventory.DecideInput{}); !free.StillOffers(decisions, taken.Device.Name) {
 		k.t.Errorf("%v: %s is not offered any more, although nobody got it", card, taken.Device.Name)
 	}
-	now := inventory.DecideInput{Ours: inventory.Published{taken.Device.Name: {AllowMultipleAllocations: new(taken.Sharing == inventory.Shared)}}}
+	now := inventory.DecideInput{Ours: inventory.Published{taken.Device.Name: {AllowMultipleAllocations: new(taken.Sharing == journal.Shared)}}}
 	for _, c := range decisions {
-		both := taken.Sharing == inventory.Shared && c.Sharing == inventory.Shared
+		both := taken.Sharing == journal.Shared && c.Sharing == journal.Shared
 		if c.Device.Name != taken.Device.Name && !both && now.StillOffers(decisions, c.Device.Name) {
 			k.t.Errorf("%v: %s is still offered after a claim got %s", card, c.Device.Name, taken.Device.Name)
 		}
 	}
 	other := inventory.DecideInput{Others: map[string]string{"0000:3b:00.0": "pod ns/x has it"}}
-	if taken.Sharing == inventory.Exclusive && other.StillOffers(decisions, taken.Device.Name) {
+	if taken.Sharing == journal.Exclusive && other.StillOffers(decisions, taken.Device.Name) {
 		k.t.Errorf("%v: %s is still offered after a pod got the function", card, taken.Device.Name)
 	}
 }

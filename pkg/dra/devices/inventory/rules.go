@@ -25,15 +25,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-// SharingMode is the way in which a device is offered: shared or exclusive.
-type SharingMode = journal.SharingMode
-
-// The values of a rule's key "sharing".
-const (
-	Shared    = journal.Shared    // to several pods at the same time
-	Exclusive = journal.Exclusive // to one pod at a time
-)
-
 // A Rule selects devices and sets how they are offered. A device meets the rule if it meets each of the given keys
 // select, pciAddresses, pfNames, ifNames and drivers. It meets a list by any one of the values. The first rule that
 // a device meets applies to it.
@@ -46,7 +37,7 @@ type Rule struct {
 	IfNames      []string `json:"ifNames"`      // interfaces, or altnames: "eth1"
 	Drivers      []string `json:"drivers"`      // drivers of functions: "mlx5_core"
 
-	Sharing              SharingMode                `json:"sharing"`
+	Sharing              journal.SharingMode        `json:"sharing"`
 	AllowHostUse         bool                       `json:"allowHostUse"`         // only exclusive: offer also devices that have addresses or routes of the host
 	AllowAdvertisedRoute bool                       `json:"allowAdvertisedRoute"` // only exclusive: offer also devices whose only default routes come from router advertisements
 	Attributes           map[string]json.RawMessage `json:"attributes"`           // strings, integers or booleans; names without a domain get Domain
@@ -66,7 +57,7 @@ var matchers = []struct {
 }{
 	{"pciAddresses", func(r *Rule) []string { return r.PCIAddresses }, func(d *Device) []string { return []string{d.PCI} }},
 	{"ifNames", func(r *Rule) []string { return r.IfNames }, func(d *Device) []string { return append([]string{d.IfName}, d.Also...) }},
-	{"pfNames", func(r *Rule) []string { return r.PFNames }, func(d *Device) []string { return append([]string{d.PFName}, d.PFAlso...) }},
+	{"pfNames", func(r *Rule) []string { return r.PFNames }, func(d *Device) []string { return append([]string{Text(d.Attributes, AttrPFName)}, d.PFAlso...) }},
 	{"drivers", func(r *Rule) []string { return r.Drivers }, func(d *Device) []string { return []string{d.Driver} }},
 }
 
@@ -262,11 +253,11 @@ func (r *rule) check() error {
 		return errors.New("select: the rule selects no devices; give select, pciAddresses, pfNames, ifNames or drivers")
 	case r.Sharing == "":
 		return errors.New(`sharing: the key is missing; write "shared" or "exclusive"`)
-	case r.Sharing != Shared && r.Sharing != Exclusive:
+	case r.Sharing != journal.Shared && r.Sharing != journal.Exclusive:
 		return fmt.Errorf(`sharing: %q is not known; write "shared" or "exclusive"`, r.Sharing)
-	case r.Sharing == Shared && (r.AllowHostUse || r.AllowAdvertisedRoute):
+	case r.Sharing == journal.Shared && (r.AllowHostUse || r.AllowAdvertisedRoute):
 		return errors.New("allowHostUse, allowAdvertisedRoute: the host keeps shared devices in any case; remove them, or write sharing: exclusive")
-	case r.Sharing == Shared && r.ResourceName != "":
+	case r.Sharing == journal.Shared && r.ResourceName != "":
 		return fmt.Errorf("resourceName: %q: Multus needs exclusive devices; remove it, or write sharing: exclusive", r.ResourceName)
 	case len(r.ResourceName) > longest:
 		return fmt.Errorf("resourceName: %q has %d bytes, at most %d are allowed", r.ResourceName, len(r.ResourceName), longest)
@@ -276,9 +267,9 @@ func (r *rule) check() error {
 		return fmt.Errorf(`onDifference: %q is not known; write "offer" or "withhold"`, r.OnDifference)
 	case !slices.Contains([]string{"", "auto", "always", "never"}, r.Reset):
 		return fmt.Errorf(`reset: %q is not known; write "auto", "always" or "never"`, r.Reset)
-	case r.Sharing == Shared && r.OnDifference+r.Reset != "":
+	case r.Sharing == journal.Shared && r.OnDifference+r.Reset != "":
 		return errors.New("onDifference, reset: only exclusive devices are restored; remove them, or write sharing: exclusive")
-	case r.Sharing == Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
+	case r.Sharing == journal.Exclusive && (r.Attachments != 0 || r.Bandwidth != nil):
 		return errors.New("attachments, bandwidth: only shared devices have them; remove them, or write sharing: shared")
 	case r.Attachments < 0:
 		return fmt.Errorf("attachments: %d is less than 0; remove it for the default, %d", r.Attachments, DefaultAttachments)

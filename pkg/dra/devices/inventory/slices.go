@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"devinfo-cni.io/devinfo/pci"
+	"devinfo-cni.io/pkg/core/journal"
 )
 
 // Slice is the content of a ResourceSlice of the node's pool. The type of package resourceslice would add a client
@@ -25,15 +26,15 @@ const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 type Published map[string]resourceapi.Device
 
 // Sharing returns how a published device is offered.
-func Sharing(d resourceapi.Device) SharingMode {
+func Sharing(d resourceapi.Device) journal.SharingMode {
 	if d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations {
-		return Shared
+		return journal.Shared
 	}
-	return Exclusive
+	return journal.Exclusive
 }
 
 // sharing returns how the device of that name is offered, or "" if there is none.
-func (p Published) sharing(name string) SharingMode {
+func (p Published) sharing(name string) journal.SharingMode {
 	if d, there := p[name]; there {
 		return Sharing(d)
 	}
@@ -53,7 +54,7 @@ func Pool(decisions []Decision, ours Published) Published {
 	}
 	for name, d := range ours {
 		_, isOffered := offered[name]
-		if isOffered && Sharing(d) == Shared { // an offered shared device is still on the host, so its facts are current
+		if isOffered && Sharing(d) == journal.Shared { // an offered shared device is still on the host, so its facts are current
 			continue
 		}
 		d = *d.DeepCopy()
@@ -92,7 +93,7 @@ func (c *Decision) device() resourceapi.Device {
 		d.Attributes[ResourceName] = resourceapi.DeviceAttribute{StringValue: &name}
 		d.Attributes[DeviceID] = resourceapi.DeviceAttribute{StringValue: &id}
 	}
-	if c.Sharing == Shared {
+	if c.Sharing == journal.Shared {
 		d.AllowMultipleAllocations = new(true)
 		d.Capacity = c.rule.capacity()
 	}
