@@ -121,8 +121,8 @@ func (n *node) undone(ctx context.Context, f function, r record) (different []st
 	if r.Trying != nil && !slices.Contains(r.Trying, f.Ref.PCI) {
 		return nil, true
 	}
-	if is, err := n.custody.State(f.Before); err == nil && is != restore.Here {
-		return []string{fmt.Sprintf("there is nothing to restore: it is %s", is)}, true
+	if _, err := n.custody.Inode(f.Before); errors.Is(err, restore.ErrGone) {
+		return []string{"there is nothing to restore: " + err.Error()}, true
 	}
 	return n.restored(ctx, f), false
 }

@@ -8,7 +8,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/network"
-	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 )
 
 // giveUp moves attachments to the record's undeleted ones, so that the claim can end or be attached again.
@@ -19,7 +19,7 @@ func (s *steps) giveUp(c *claim, indexes []int) error {
 		given := record.Attachments[n]
 		given.Phase, given.GivenUp = state.Undeleted, time.Now().UTC().Truncate(time.Second)
 		// A device that appears in place of a lost one is another device, and does not belong to this attachment.
-		if now := s.node.State(&given); now == devices.Gone || now == devices.Replaced {
+		if errors.Is(s.node.Exists(&given), restore.ErrGone) {
 			given.Lost, given.Note = true, nil
 		}
 		record.Undeleted = append(record.Undeleted, given)

@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
@@ -94,7 +95,7 @@ func (n *Node) surveyFor(ctx context.Context, claim types.UID, results []resourc
 	some := func(is func(device string) bool) bool {
 		return slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return is(r.Device) })
 	}
-	exclusive := func(device string) bool { return s.decisions[device].Sharing == inventory.Exclusive }
+	exclusive := func(device string) bool { return s.decisions[device].Sharing == journal.Exclusive }
 	refused := func(device string) bool { return !now.StillOffers(s.list, device) }
 	if !some(refused) && !some(exclusive) {
 		return s, nil

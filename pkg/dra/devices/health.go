@@ -1,6 +1,7 @@
 package devices
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
+	"devinfo-cni.io/pkg/dra/devices/restore"
 )
 
 // examine finds the problems of the devices in a survey.
@@ -24,7 +26,7 @@ func (n *Node) examine(s survey, now time.Time) {
 		switch at := attached[name]; {
 		case !here:
 			of[name] = "the node has lost it"
-		case n.State(at) == Replaced:
+		case errors.Is(n.Exists(at), restore.ErrGone):
 			of[name] = "it was created again while the pod had it, for example by a reset of its PF or by a change of sriov_numvfs: delete the pod"
 		case at != nil && at.NodeDevice.PCI != "" && c.Device.Driver == "":
 			of[name] = "it has lost its driver"

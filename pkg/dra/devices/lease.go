@@ -252,16 +252,17 @@ func CollectLeases(j *journal.Journal, isOnRecord func(uid string) bool) error {
 	errNeeded := errors.New("the claim has a record")
 	records, failed := j.Claims()
 	for _, record := range records {
-		needed := func() error {
-			if uid, _, _ := strings.Cut(record, "="); isOnRecord(uid) {
+		uid, _, _ := strings.Cut(record, "=")
+		unused := func() error {
+			if isOnRecord(uid) {
 				return errNeeded
 			}
 			return nil
 		}
-		if needed() != nil {
+		if unused() != nil {
 			continue
 		}
-		if err := j.ReleaseIf(record, needed); !errors.Is(err, errNeeded) {
+		if err := j.ReleaseIf(record, unused); !errors.Is(err, errNeeded) {
 			failed = errors.Join(failed, err)
 		}
 	}

@@ -104,8 +104,11 @@ type Node struct {
 	Leases   Leases
 	claims   Claims
 	changed  chan struct{} // has a value when the slices may need publishing again
-	metrics  *metrics
-	unshared atomic.Bool // the API server drops the fields for shared devices
+	unshared atomic.Bool   // the API server drops the fields for shared devices
+
+	// Metrics, documented in docs/dra/reference.md.
+	unmatched  *prometheus.GaugeVec
+	mismatches *prometheus.CounterVec // by one of [restore.SettingNames]
 
 	oldKernel sync.Once // the first device on a kernel without ethtool's netlink interface
 
@@ -131,7 +134,7 @@ const never = time.Duration(math.MaxInt64)
 // New returns a Node of the devices that claims hold.
 func New(o Options, claims Claims) *Node {
 	n := &Node{Options: o, claims: claims, changed: make(chan struct{}, 1), healthChanged: make(chan struct{})}
-	n.metrics = newMetrics(n)
+	n.register()
 	n.Leases.node = n
 	n.again = time.AfterFunc(never, func() {
 		n.mu.Lock()
@@ -195,13 +198,8 @@ func (n *Node) Watch(ctx context.Context) {
 	}
 }
 
-// metrics are documented in docs/dra/reference.md.
-type metrics struct {
-	unmatched  *prometheus.GaugeVec
-	mismatches *prometheus.CounterVec // by one of [restore.SettingNames]
-}
-
-func newMetrics(n *Node) *metrics {
+// register makes the metrics.
+func (n *Node) register() {
 	in := promauto.With(n.Metrics)
 	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
 	number := map[bool]float64{true: 1}
@@ -209,10 +207,8 @@ func newMetrics(n *Node) *metrics {
 		func() float64 { return number[n.Sharing()] })
 	in.NewGaugeFunc(gauge("devinfo_dra_external_allocations_known", "1 while the driver knows which devices are allocated outside DRA (device plugins, Multus, sriov-cni), else 0."),
 		func() float64 { return number[n.OthersKnown() == nil] })
-	return &metrics{
-		unmatched:  in.NewGaugeVec(gauge("devinfo_dra_unmatched_rules", "1 for each rule of --devices that no device of this node matches, with the device that comes nearest."), []string{"rule", "nearest"}),
-		mismatches: in.NewCounterVec(prometheus.CounterOpts{Name: "devinfo_dra_device_mismatches_total", Help: "Device settings that still differed from their pre-ADD value after DEL, by setting and whether the driver restored them."}, []string{"setting", "restored"}),
-	}
+	n.unmatched = in.NewGaugeVec(gauge("devinfo_dra_unmatched_rules", "1 for each rule of --devices that no device of this node matches, with the device that comes nearest."), []string{"rule", "nearest"})
+	n.mismatches = in.NewCounterVec(prometheus.CounterOpts{Name: "devinfo_dra_device_mismatches_total", Help: "Device settings that still differed from their pre-ADD value after DEL, by setting and whether the driver restored them."}, []string{"setting", "restored"})
 }
 
 // numaLists replaces the attribute numaNode of devices by a list if [Options].NUMANode selects that. Rules and records

@@ -15,7 +15,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
-	"devinfo-cni.io/pkg/dra/devices/restore"
 )
 
 // survey is the result of reading the node. It is never modified.
@@ -131,7 +130,7 @@ func (n *Node) survey(others, sharers map[string]string, unknown error) (s surve
 		// The second port of a NIC, and a NIC without a PCI device, do not appear on the node while their interface
 		// is in a pod.
 		shown := slices.ContainsFunc(devices, func(d inventory.Device) bool { return d.Name == name })
-		if !shown && at.NodeDevice.Place().Bus == "net" && n.State(at) == restore.Here {
+		if !shown && at.NodeDevice.Place().Bus == "net" && n.Exists(at) == nil {
 			devices = append(devices, deviceOf(at.NodeDevice))
 		}
 	}
@@ -164,9 +163,9 @@ func (n *Node) note(s *survey) {
 		n.Log.Warn("problems with the node's devices", "warnings", s.warnings)
 	}
 	if !slices.Equal(s.unmatched, last.unmatched) {
-		n.metrics.unmatched.Reset()
+		n.unmatched.Reset()
 		for _, rule := range s.unmatched {
-			n.metrics.unmatched.WithLabelValues(rule.Rule, rule.Nearest).Set(1)
+			n.unmatched.WithLabelValues(rule.Rule, rule.Nearest).Set(1)
 			n.Log.Warn("a rule selects no device of this node: correct it, unless it is meant for other nodes", "file", n.Inventory.File, "rule", rule.Rule, "reason", rule.Why)
 		}
 	}

@@ -1,7 +1,6 @@
 package devices
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,7 +62,7 @@ func (n *Node) WritePluginFile(at *state.Attachment) error {
 	}
 	dir, name := store.Open(filepath.Dir(path)), filepath.Base(path)
 	now, err := dir.Read(name)
-	if err == nil && bytes.Equal(now, []byte(content)) {
+	if err == nil && string(now) == content {
 		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {

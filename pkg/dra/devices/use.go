@@ -122,23 +122,21 @@ func (n *Node) noteOf(at *state.Attachment) (snapshot restore.Snapshot, ok bool)
 	return decoded[restore.Snapshot](at.Note), true
 }
 
-// The states of a device that callers of [Node.State] need.
-const Replaced, Gone = restore.Replaced, restore.Gone
-
-// State returns whether the device of an attachment still exists; "" = unknown. at may be nil.
-func (n *Node) State(at *state.Attachment) restore.State {
+// Exists returns nil if the device of an attachment, which may be nil, still exists, and [restore.ErrGone] if the node has
+// lost it or has a different one in its place.
+func (n *Node) Exists(at *state.Attachment) error {
 	snapshot, ok := n.noteOf(at)
 	if !ok {
-		return ""
+		return errors.New("there is no note of it")
 	}
 	if at.BootID != n.BootID { // each boot creates all devices again, with other inodes
 		snapshot.Inode = 0
 	}
-	now, err := n.Custody.State(snapshot)
-	if err != nil {
+	_, err := n.Custody.Inode(snapshot)
+	if err != nil && !errors.Is(err, restore.ErrGone) {
 		n.Log.Warn("cannot tell whether a device still exists", "device", at.Device, "error", err)
 	}
-	return now
+	return err
 }
 
 // Restore restores the device of an attachment after its DEL. It ignores notes of an earlier boot, because booting
@@ -156,7 +154,7 @@ func (n *Node) Restore(record *state.Claim, at *state.Attachment) (different str
 	rebound := slices.ContainsFunc(did, func(what string) bool { return what == restore.Driver || what == restore.Reset })
 	for _, what := range did {
 		if what != restore.Reset {
-			n.metrics.mismatches.WithLabelValues(what, "true").Inc()
+			n.mismatches.WithLabelValues(what, "true").Inc()
 		}
 	}
 	if did != nil {
@@ -200,7 +198,7 @@ func (n *Node) CountMismatches(err error) {
 		what = m.Settings
 	}
 	for _, what := range what {
-		n.metrics.mismatches.WithLabelValues(what, "false").Inc()
+		n.mismatches.WithLabelValues(what, "false").Inc()
 	}
 }
 

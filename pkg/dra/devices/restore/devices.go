@@ -95,33 +95,15 @@ func (d *Devices) Look(ref hostdev.Ref) (Snapshot, error) {
 	return now.Snapshot, err
 }
 
-// State is whether a device still exists after its snapshot.
-type State string
-
-const (
-	Here     State = "here"     // the device exists; its interface may be in a pod
-	Replaced State = "replaced" // a different device is in its place
-	Gone     State = "gone"
-)
-
-// State returns whether a device still exists. It returns "" with an error.
-func (d *Devices) State(f Snapshot) (State, error) {
-	inode, err := d.inode(f)
-	switch {
-	case errors.Is(err, ErrGone):
-		return Gone, nil
-	case err != nil:
-		return "", err
-	case f.IsReplaced(Snapshot{Inode: inode}):
-		return Replaced, nil
-	}
-	return Here, nil
-}
-
-func (d *Devices) inode(f Snapshot) (uint64, error) {
+// Inode returns the inode of a device, or [ErrGone] if the node has lost it since its snapshot or has a different one in its
+// place.
+func (d *Devices) Inode(f Snapshot) (uint64, error) {
 	inode, there, err := d.sys.Inode(f.Bus, f.Device)
-	if err == nil && !there {
+	switch {
+	case err == nil && !there:
 		err = fmt.Errorf("%s: %w", f.Device, ErrGone)
+	case err == nil && f.IsReplaced(Snapshot{Inode: inode}):
+		err = fmt.Errorf("%s: a different device is in its place: %w", f.Device, ErrGone)
 	}
 	return inode, err
 }
@@ -132,8 +114,6 @@ func (d *Devices) now(f Snapshot) (present, error) {
 	})
 	switch {
 	case err != nil:
-	case f.IsReplaced(now.Snapshot):
-		err = fmt.Errorf("%s: a different device is in its place: %w", f.Device, ErrGone)
 	case f.VF != nil && now.VF == nil: // without the PF, the settings of the VF cannot be restored
 		err = fmt.Errorf("PF of %s: %w", f.Device, ErrNotOnNode)
 	}
@@ -144,7 +124,7 @@ func (d *Devices) now(f Snapshot) (present, error) {
 // passes tests[0], or else the first that passes tests[1], and so on. The other interfaces are separate devices.
 func (d *Devices) read(f Snapshot, tests ...func(sysfs.Port) bool) (now present, err error) {
 	now.Bus, now.Device = f.Bus, f.Device
-	if now.Inode, err = d.inode(f); err != nil {
+	if now.Inode, err = d.Inode(f); err != nil {
 		return now, err
 	}
 	if f.Bus == "pci" {

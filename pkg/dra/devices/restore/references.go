@@ -76,23 +76,21 @@ type Kernel struct {
 
 func (k Kernel) Stacked(i link.Interface, everywhere bool) (found []string, err error) {
 	receives, err := stack.Receives(i.Index)
-	if err != nil {
-		return nil, err
-	}
-	if everywhere || receives.Handler {
-		all, _, err := stack.Find(k.Proc)
-		if err != nil {
-			return nil, err
-		}
+	if err == nil && (everywhere || receives.Handler) {
+		var all map[int][]stack.Upper
+		all, _, err = stack.Find(k.Proc)
 		for _, u := range all[i.Index] {
 			found = append(found, u.String())
 		}
 	}
-	if found == nil && receives.Handler {
-		found = []string{"an interface in a network namespace that no process names"}
+	if err == nil && found == nil && receives.Handler {
+		found = []string{nameless}
 	}
-	return found, nil
+	return found, err
 }
+
+// nameless is what a handler of frames belongs to if no process or mount leads to its network namespace.
+const nameless = "an interface in a network namespace that no process names"
 
 func (k Kernel) Unstack(i link.Interface) (left []string, err error) {
 	all, _, err := stack.Find(k.Proc)
@@ -109,9 +107,9 @@ func (k Kernel) Unstack(i link.Interface) (left []string, err error) {
 	}
 	receives, err := stack.Receives(i.Index)
 	if receives.Handler {
-		left = append(left, "an interface in a network namespace that no process names")
+		left = []string{nameless}
 	} else if receives.Promiscuity > 0 {
-		left = append(left, fmt.Sprintf("%d programs or interfaces that want all frames", receives.Promiscuity))
+		left = []string{fmt.Sprintf("%d programs or interfaces that want all frames", receives.Promiscuity)}
 	}
 	return left, err
 }
