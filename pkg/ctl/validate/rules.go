@@ -37,6 +37,7 @@ var Rules = finding.Table{
 	finding.Row("networks", finding.Error, "the pod's annotation of networks", "Multus cannot read the pod's networks", `write NAME@INTERFACE, or a list in JSON: [{"name": "NAME"}]`, creating, ""),
 	finding.Row("networks-above", finding.Error, "the annotations of the workload", "Multus reads it on pods only", "move it to {template}.metadata.annotations", noInfo, ""),
 	finding.Row("not-requested", finding.Warning, "what containers request", "no container requests {resource}, whose device network {network} takes", `add {resource}: "1" to the requests and limits of a container{unless}`, noInfo, "no container requests"),
+	finding.Row("too-few-requested", finding.Warning, "what containers request", "the containers request fewer {resource} than the pod has attachments that take one, so that network {network} gets no device", "request one for each, in a container's requests and limits{unless}", "vf-pci-addr-is-required-failed-to-find-netdev", ""),
 	finding.Row("resource-replaces", finding.Warning, "the capabilities of the plugin, and the network's resourceName", "has no effect", "Multus replaces it by the device that the pod got of the resource", noInfo, ""),
 	finding.Row("two-devices", finding.Error, "the keys that name a device", "must be {device}, the device that another key names", "ADD refuses two", creating, ""),
 	finding.Row("beside-plugins", finding.Warning, "the keys of the list", `has no effect beside "plugins"`, "move it into the configuration of the plugin", noInfo, ""),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -87,16 +88,24 @@ type container struct {
 	Resources struct{ Requests, Limits map[string]any }
 }
 
-func (t *template) requests(resource string) bool {
-	return slices.ContainsFunc(slices.Concat(t.Spec.Containers, t.Spec.InitContainers), func(c container) bool {
-		return positive(c.Resources.Requests[resource]) || positive(c.Resources.Limits[resource])
-	})
+// requests returns how many devices of a resource the pod's containers may get at most.
+func (t *template) requests(resource string) (most int64) {
+	for _, c := range slices.Concat(t.Spec.Containers, t.Spec.InitContainers) {
+		most += max(amount(c.Resources.Requests[resource]), amount(c.Resources.Limits[resource]))
+	}
+	return most
 }
 
-// positive reports whether a quantity is given and not zero. One that a template will replace counts.
-func positive(quantity any) bool {
-	amount, err := apiresource.ParseQuantity(fmt.Sprint(quantity))
-	return quantity != nil && (err != nil || !amount.IsZero())
+// amount returns a quantity, which may be missing. One that a template will replace may be any.
+func amount(quantity any) int64 {
+	n, err := apiresource.ParseQuantity(fmt.Sprint(quantity))
+	switch {
+	case quantity == nil:
+		return 0
+	case err != nil:
+		return math.MaxInt32
+	}
+	return n.Value()
 }
 
 // templates are the paths of the pod in a workload, by its kind.
@@ -108,7 +117,7 @@ var templates = map[string][]string{
 // noNetwork is the reason for skipping a pod that asks for other networks.
 const noNetwork = "it names no network that is among the documents"
 
-// checkWorkload checks that a container of a pod requests the resources of the pod's networks that are among the documents.
+// checkWorkload checks that containers of a pod request the resources of the pod's networks that are among the documents.
 // It reports whether the document is a pod or a workload that names networks.
 func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 	keys, known := templates[d.object.Kind]
@@ -140,14 +149,21 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 		d.Kind, d.Skipped = CNIConfig, ""
 		d.find("networks", path, quote(asked))
 	}
+	needs := map[string]int64{} // Multus gives each attachment the next device of its resource
 	for _, name := range names {
 		resource, found := resources[name]
 		if found {
 			d.Kind, d.Skipped = CNIConfig, ""
 		}
-		if resource != "" && !pod.requests(resource) {
-			d.find("not-requested", path, quote(asked),
-				"resource", resource, "network", name.String(), "unless", ", unless a webhook adds them")
+		if resource == "" {
+			continue
+		}
+		rule, has := "not-requested", pod.requests(resource)
+		if needs[resource]++; has > 0 {
+			rule = "too-few-requested"
+		}
+		if has < needs[resource] {
+			d.find(rule, path, quote(asked), "resource", resource, "network", name.String(), "unless", ", unless a webhook adds them")
 		}
 	}
 	return true
