@@ -243,7 +243,7 @@ func TestAnswersOfOtherProgramsAreIgnored(t *testing.T) {
 		defer c.Close()
 		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 		msg.Index = 1
-		req := c.request(unix.RTM_GETLINK, msg)
+		req := c.request(unix.RTM_GETLINK, 0, msg)
 		pid, err := c.socket.Socket.GetPid()
 		difftest.Must(t, err)
 		forger, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)

@@ -59,7 +59,7 @@ func (c Conn) Get(nsid, index int, filter uint32, attrs ...*nl.RtAttr) (Link, er
 	if nsid != Local {
 		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(nsid))))
 	}
-	answer, err := Retry(func() ([]byte, error) { return c.one(c.getlink(index, filter, attrs...)) })
+	answer, err := Retry(func() ([]byte, error) { return c.one(c.getlink(0, index, filter, attrs...)) })
 	if errors.Is(err, syscall.ENODEV) {
 		err = ErrNoInterface
 	}
@@ -71,11 +71,7 @@ func (c Conn) Get(nsid, index int, filter uint32, attrs ...*nl.RtAttr) (Link, er
 
 // Links lists all interfaces of the socket's network namespace.
 func (c Conn) Links(filter uint32) ([]Link, error) {
-	answers, err := Retry(func() ([][]byte, error) {
-		req := c.getlink(0, filter)
-		req.Flags |= unix.NLM_F_DUMP
-		return c.execute(req, unix.RTM_NEWLINK)
-	})
+	answers, err := Retry(func() ([][]byte, error) { return c.execute(c.getlink(unix.NLM_F_DUMP, 0, filter), unix.RTM_NEWLINK) })
 	list, broken := parseLinks(answers)
 	if err = cmp.Or(broken, err); err != nil {
 		err = fmt.Errorf("list interfaces: %w", err)
@@ -94,10 +90,10 @@ func parseLinks(answers [][]byte) (list []Link, err error) {
 	return list, nil
 }
 
-func (c Conn) getlink(index int, filter uint32, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
+func (c Conn) getlink(flags, index int, filter uint32, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(index)
-	return c.request(unix.RTM_GETLINK, msg, append(attrs, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))...)
+	return c.request(unix.RTM_GETLINK, flags, msg, append(attrs, nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(filter)))...)
 }
 
 // one requests one interface. The answer can be too large for the library's buffer of 64 KiB, because the kernel
@@ -144,8 +140,8 @@ func (c Conn) receive() ([]syscall.NetlinkMessage, error) {
 	return syscall.ParseNetlinkMessage(buffer[:n])
 }
 
-func (c Conn) request(command int, header nl.NetlinkRequestData, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
-	req := nl.NewNetlinkRequest(command, 0)
+func (c Conn) request(command, flags int, header nl.NetlinkRequestData, attrs ...*nl.RtAttr) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(command, flags)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: c.socket}
 	req.AddData(header)
 	for _, a := range attrs {
@@ -157,23 +153,19 @@ func (c Conn) request(command int, header nl.NetlinkRequestData, attrs ...*nl.Rt
 // SetLink changes an interface by RTM_SETLINK. It needs CAP_NET_ADMIN.
 func (c Conn) SetLink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) error {
 	msg.Index = int32(index)
-	req := c.request(unix.RTM_SETLINK, msg, attrs...)
-	req.Flags |= unix.NLM_F_ACK
-	_, err := c.execute(req, 0)
+	_, err := c.execute(c.request(unix.RTM_SETLINK, unix.NLM_F_ACK, msg, attrs...), 0)
 	return err
 }
 
 // NewLink creates an interface by RTM_NEWLINK. It needs CAP_NET_ADMIN.
 func (c Conn) NewLink(attrs ...*nl.RtAttr) error {
-	req := c.request(unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), attrs...)
-	req.Flags |= unix.NLM_F_ACK | unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	_, err := c.execute(req, 0)
+	_, err := c.execute(c.request(unix.RTM_NEWLINK, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, nl.NewIfInfomsg(unix.AF_UNSPEC), attrs...), 0)
 	return err
 }
 
 // NSID returns the netnsid of an open network namespace in the socket's namespace. ok is false if it has none.
 func (c Conn) NSID(netns int) (id int, ok bool, err error) {
-	req := c.request(unix.RTM_GETNSID, nl.NewRtGenMsg(), nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(netns))))
+	req := c.request(unix.RTM_GETNSID, 0, nl.NewRtGenMsg(), nl.NewRtAttr(unix.NETNSA_FD, nl.Uint32Attr(uint32(netns))))
 	answers, err := c.execute(req, unix.RTM_NEWNSID)
 	for _, answer := range answers {
 		var attrs []Attribute

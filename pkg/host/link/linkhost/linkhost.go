@@ -134,19 +134,16 @@ func (k *Kernel) HasNetns(path string) bool {
 	return !errors.Is(err, link.ErrNoNetns)
 }
 
-func (k *Kernel) in(netns string) (links []listing.Interface, err error) {
-	there := k.pod != nil
-	switch {
-	case netns == "":
-		return k.Links, nil
-	case k.netns == nil:
-		links = k.pod
-	default:
+func (k *Kernel) in(netns string) ([]listing.Interface, error) {
+	links, there := k.pod, k.pod != nil
+	if k.netns != nil {
 		if links, there = k.netns[netns]; !there { // the capture may have /var/run instead of /run
 			links, there = k.netns["/var"+netns]
 		}
 	}
 	switch {
+	case netns == "":
+		return k.Links, nil
 	case !there:
 		return nil, fmt.Errorf("%w in the capture", link.ErrNoNetns)
 	case links == nil:
