@@ -15,17 +15,10 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-func message(header []byte, attrs ...*nl.RtAttr) []byte {
-	for _, a := range attrs {
-		header = append(header, a.Serialize()...)
-	}
-	return header
-}
-
 // portAnswer is the answer for a port of 10000:e1:00.0, a PF in a PCI domain with five digits. It has all attributes
 // that parsePort reads, and further attributes.
 func portAnswer() []byte {
-	return message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
+	return linktest.Message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("10000:e1:00.0")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_INDEX, nl.Uint32Attr(32768)),
@@ -45,7 +38,7 @@ func portAnswer() []byte {
 }
 
 func TestPortsOfOtherDevicesAreDropped(t *testing.T) {
-	other := message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
+	other := linktest.Message([]byte{nl.DEVLINK_CMD_PORT_NEW, nl.GENL_DEVLINK_VERSION, 0, 0},
 		nl.NewRtAttr(nl.DEVLINK_ATTR_BUS_NAME, nl.ZeroTerminated("pci")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_DEV_NAME, nl.ZeroTerminated("0000:e1:00.0")),
 		nl.NewRtAttr(nl.DEVLINK_ATTR_PORT_FLAVOUR, nl.Uint16Attr(uint16(len(flavours))))) // of a newer kernel
@@ -66,7 +59,7 @@ func TestPortAttributesOfWrongSizeAreErrors(t *testing.T) {
 		nl.DEVLINK_ATTR_PORT_PCI_PF_NUMBER: {4}, nl.DEVLINK_ATTR_PORT_PCI_SF_NUMBER: {2}, nl.DEVLINK_ATTR_PORT_CONTROLLER_NUMBER: {2}, nl.DEVLINK_ATTR_PORT_INDEX: {0},
 	} {
 		for _, size := range sizes {
-			port, err := parsePort(message(make([]byte, nl.SizeofGenlmsg), nl.NewRtAttr(kind, make([]byte, size))))
+			port, err := parsePort(linktest.Message(make([]byte, nl.SizeofGenlmsg), nl.NewRtAttr(kind, make([]byte, size))))
 			if !errors.Is(err, syscall.EBADMSG) {
 				t.Errorf("attribute %d of %d bytes: %+v, %v", kind, size, port, err)
 			}

@@ -135,8 +135,6 @@ func up(t *testing.T, name, address string) (index int) {
 	l, err := netlink.LinkByName(name)
 	difftest.Must(t, err)
 	a, err := netlink.ParseAddr(address)
-	difftest.Must(t, err)
-	difftest.Must(t, netlink.AddrAdd(l, a))
-	difftest.Must(t, netlink.LinkSetUp(l))
+	difftest.Must(t, err, netlink.AddrAdd(l, a))
 	return l.Attrs().Index
 }

@@ -19,17 +19,10 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-func message(header []byte, attrs ...*nl.RtAttr) []byte {
-	for _, a := range attrs {
-		header = append(header, a.Serialize()...)
-	}
-	return header
-}
-
 func linkAnswer() []byte {
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	header.Index = 7
-	return message(header.Serialize(),
+	return linktest.Message(header.Serialize(),
 		nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("net1")),
 		nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(1500)),
 		nl.NewRtAttr(unix.IFLA_ADDRESS, []byte{2, 3, 0, 0, 0, 1}),
@@ -54,7 +47,7 @@ func TestInvalidInterfaceAttributesAreErrors(t *testing.T) {
 	wantInvalid(t, err)
 	for _, kind := range []int{unix.IFLA_LINK, unix.IFLA_LINKINFO, unix.IFLA_PROP_LIST, unix.IFLA_MTU, unix.IFLA_MASTER, unix.IFLA_PROMISCUITY, unix.IFLA_LINK_NETNSID, unix.IFLA_TARGET_NETNSID} {
 		for _, value := range [][]byte{{1, 2, 3}, {1, 2, 3, 4, 5}} {
-			_, err := ParseLink(message(nl.NewIfInfomsg(0).Serialize(), nl.NewRtAttr(kind, value)), Local)
+			_, err := ParseLink(linktest.Message(nl.NewIfInfomsg(0).Serialize(), nl.NewRtAttr(kind, value)), Local)
 			wantInvalid(t, err)
 		}
 	}
@@ -121,12 +114,12 @@ func TestNetnsOfLowerInterfaceIsParsed(t *testing.T) {
 		{"both away", 5, []*nl.RtAttr{attr(unix.IFLA_TARGET_NETNSID, 5), attr(unix.IFLA_LINK, 2)}, 2, 5},
 		{"none", Local, nil, 0, Local},
 	} {
-		f, err := ParseLink(message(header.Serialize(), test.attrs...), test.netnsid)
+		f, err := ParseLink(linktest.Message(header.Serialize(), test.attrs...), test.netnsid)
 		if err != nil || f.Lower != test.link || f.LowerNSID != test.linkNetns {
 			t.Errorf("%s: %d in %d, %v", test.name, f.Lower, f.LowerNSID, err)
 		}
 	}
-	if _, err := ParseLink(message(header.Serialize()), 5); !errors.Is(err, syscall.EOPNOTSUPP) {
+	if _, err := ParseLink(linktest.Message(header.Serialize()), 5); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Errorf("an answer from the wrong namespace: %v", err)
 	}
 }
@@ -143,7 +136,7 @@ func FuzzAttributes(f *testing.F) {
 		list, err := Attributes(data, 0)
 		if err != nil {
 			wantInvalid(t, err)
-			_, err = ParseLink(message(nl.NewIfInfomsg(0).Serialize(), nl.NewRtAttr(unix.IFLA_LINKINFO, data)), Local)
+			_, err = ParseLink(linktest.Message(nl.NewIfInfomsg(0).Serialize(), nl.NewRtAttr(unix.IFLA_LINKINFO, data)), Local)
 			wantInvalid(t, err)
 			_, err = ParseLink(append(nl.NewIfInfomsg(0).Serialize(), data...), Local)
 			wantInvalid(t, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/test/difftest"
 )
@@ -37,11 +38,7 @@ func newlink(vfs ...[]*nl.RtAttr) rtnetlink.Link {
 
 // parsed is an RTM_NEWLINK with these attributes.
 func parsed(attrs ...*nl.RtAttr) rtnetlink.Link {
-	message := nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize()
-	for _, a := range attrs {
-		message = append(message, a.Serialize()...)
-	}
-	l, _ := rtnetlink.ParseLink(message, rtnetlink.Local) // the attributes are whole
+	l, _ := rtnetlink.ParseLink(linktest.Message(nl.NewIfInfomsg(unix.AF_UNSPEC).Serialize(), attrs...), rtnetlink.Local) // the attributes are whole
 	return l
 }
 

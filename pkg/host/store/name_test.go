@@ -26,15 +26,6 @@ func TestEveryMethodFailsForRelativeDirectory(t *testing.T) {
 	}
 }
 
-func TestNameIsTheInverseOfPath(t *testing.T) {
-	d := store.Open("/nowhere/devinfo//cni/")
-	for _, path := range []string{d.Path("net1"), "/nowhere/devinfo/cni/net1", "/nowhere//devinfo/./cni//net1"} {
-		if name, err := d.Name(path); name != "net1" || err != nil {
-			t.Errorf("%s: got %q, %v", path, name, err)
-		}
-	}
-}
-
 func TestNameRejectsPathsNotDirectlyInDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "cni")
@@ -92,8 +83,8 @@ func TestNameAcceptsPathThroughLinkedParent(t *testing.T) {
 	difftest.Must(t, os.Symlink(run, varRun))
 	for _, made := range []bool{false, true} {
 		for _, dirs := range [][2]string{{run, varRun}, {varRun, run}} {
-			d, other := store.Open(dirs[0]+"/devinfo/cni"), store.Open(dirs[1]+"/devinfo/cni")
-			for _, path := range []string{d.Path("net1"), other.Path("net1")} {
+			d, other := store.Open(dirs[0]+"/devinfo//cni/"), store.Open(dirs[1]+"/devinfo/cni")
+			for _, path := range []string{d.Path("net1"), other.Path("net1"), dirs[0] + "//devinfo/./cni//net1"} {
 				if name, err := d.Name(path); name != "net1" || err != nil {
 					t.Errorf("directory made: %v: %s: got %q, %v", made, path, name, err)
 				}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/test/difftest"
@@ -206,6 +207,14 @@ func EachOpenFailure(t testing.TB, functions map[string]func() error) {
 			}
 		}
 	}
+}
+
+// Message returns a netlink message of a header and attributes.
+func Message(header []byte, attrs ...*nl.RtAttr) []byte {
+	for _, a := range attrs {
+		header = append(header, a.Serialize()...)
+	}
+	return header
 }
 
 // NewNetns creates a network namespace for the duration of the test, and returns its path. It contains only lo,
