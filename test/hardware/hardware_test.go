@@ -114,7 +114,7 @@ func TestOpenDeviceNodesAreSeen(t *testing.T) {
 }
 
 func TestKubeletElsewhereIsNoAnswer(t *testing.T) {
-	for command, want := range map[string]bool{"kubelet\n": true, "kubelite\n": true, "containerd\n": false} {
+	for command, want := range map[string]bool{"kubelet\n": true, "kubelite\n": true, "containerd\n": false, "k3s-server\n": true, "k3s-agent\n": true} {
 		proc := t.TempDir()
 		difftest.Must(t, os.Mkdir(proc+"/17", 0o755))
 		difftest.Write(t, proc+"/17/comm", command, 0o644)

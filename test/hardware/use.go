@@ -71,11 +71,13 @@ func had(answer podresources.Answer) map[string]string {
 	return why
 }
 
-// noKubelet returns an error if a kubelet runs, whose socket is then elsewhere. MicroK8s calls it kubelite.
+// noKubelet returns an error if a kubelet runs, whose socket is then elsewhere. MicroK8s calls it kubelite, and in K3s it is a
+// part of k3s-server or k3s-agent.
 func noKubelet(proc, socket string) error {
 	paths, err := filepath.Glob(proc + "/[0-9]*/comm")
 	for _, path := range paths {
-		if name, _ := os.ReadFile(path); strings.HasPrefix(string(name), "kubel") { // "" = the process has ended
+		name, _ := os.ReadFile(path) // "" = the process has ended
+		if strings.HasPrefix(string(name), "kubel") || strings.HasPrefix(string(name), "k3s-") {
 			return fmt.Errorf("cannot tell which functions pods have, so none is used: a kubelet runs, but there is no %s: name its socket with --pod-resources", socket)
 		}
 	}
