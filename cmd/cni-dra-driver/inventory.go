@@ -69,10 +69,9 @@ type leftOut struct {
 	Why    string `json:"why"`
 }
 
-func (o *inventoryOptions) run(out, warn io.Writer) error {
+func (o *inventoryOptions) run(out, warn io.Writer) (err error) {
 	var rules inventory.Rules
 	if o.configFile != "" {
-		var err error
 		if rules, err = rulesIn("config", o.configFile); err != nil {
 			return err
 		}

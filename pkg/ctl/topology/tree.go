@@ -23,10 +23,7 @@ func (t *Topology) Tree() string {
 	if len(t.Devices) == 0 {
 		d.line("no network device", "")
 	}
-	groups := []struct {
-		title string
-		list  []node.Attachment
-	}{{title: "sockets"}, {title: "devices that are gone"}, {title: "attachments without a device"}}
+	var groups [3][]node.Attachment
 	for _, a := range t.Elsewhere {
 		n := 1
 		switch {
@@ -35,15 +32,14 @@ func (t *Topology) Tree() string {
 		case a.Type == "vhost-user" || a.Type == "memif":
 			n = 0
 		}
-		groups[n].list = append(groups[n].list, a)
+		groups[n] = append(groups[n], a)
 	}
-	for _, g := range groups {
-		if len(g.list) == 0 {
-			continue
+	for n, title := range []string{"sockets", "devices that are gone", "attachments without a device"} {
+		if len(groups[n]) > 0 {
+			d.line(title, "")
 		}
-		d.line(g.title, "")
-		for n, a := range g.list {
-			d.line(strings.TrimRight(branch(n, len(g.list))+name(a)+"  "+a.Type+" "+a.Device, " "), a.State)
+		for i, a := range groups[n] {
+			d.line(strings.TrimRight(branch(i, len(groups[n]))+name(a)+"  "+a.Type+" "+a.Device, " "), a.State)
 		}
 	}
 	return d.text.String()
