@@ -181,24 +181,19 @@ func (n *Network) identify(data []byte) {
 	}
 }
 
-// request returns the request that the device is allocated to, or "" if the claim does not name it.
-func request(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
-	for _, r := range claim.Status.Allocation.Devices.Results {
-		share := d.ShareID == nil && r.ShareID == nil || d.ShareID != nil && r.ShareID != nil && *d.ShareID == string(*r.ShareID)
-		if r.Driver == d.Driver && r.Pool == d.Pool && r.Device == d.Device && share {
-			return r.Request
-		}
-	}
-	return ""
-}
-
 // networkOf returns the name of the CNI network in the driver's CNIConfig, which the class or the claim
 // contains; "" if there is none.
 func networkOf(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceStatus) string {
 	if claim.Status.Allocation == nil {
 		return ""
 	}
-	name := request(claim, d)
+	name := "" // of the request that the device is allocated to
+	for _, r := range claim.Status.Allocation.Devices.Results {
+		share := d.ShareID == nil && r.ShareID == nil || d.ShareID != nil && r.ShareID != nil && *d.ShareID == string(*r.ShareID)
+		if r.Driver == d.Driver && r.Pool == d.Pool && r.Device == d.Device && share {
+			name = r.Request
+		}
+	}
 	parent, _, _ := strings.Cut(name, "/") // of an alternative of firstAvailable; its configuration may name either
 	for _, c := range claim.Status.Allocation.Devices.Config {
 		var cni struct{ Config struct{ Name string } }
