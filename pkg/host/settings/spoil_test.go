@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 )
@@ -29,10 +30,22 @@ type spoiler struct {
 	spoil func(index int) bool
 }
 
-// try sends a request, and reports whether the kernel accepted it.
-func try(req *nl.NetlinkRequest, protocol int) bool {
-	_, err := req.Execute(protocol, 0)
-	return err == nil
+// setLink changes an interface, and reports whether the kernel accepted it.
+func setLink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) bool {
+	c := rtnetlink.Dial()
+	defer c.Close()
+	return c.SetLink(index, msg, attrs...) == nil
+}
+
+// ethtool returns a request about an interface.
+func ethtool(family *netlink.GenlFamily, command uint32, index, flags, ack int) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(int(family.ID), ack)
+	req.AddData(&nl.Genlmsg{Command: uint8(command), Version: 1})
+	header := nl.NewRtAttr(1|unix.NLA_F_NESTED, nil)
+	header.AddRtAttr(1, nl.Uint32Attr(uint32(index)))
+	header.AddRtAttr(3, nl.Uint32Attr(uint32(flags)))
+	req.AddData(header)
+	return req
 }
 
 // values are the values that spoilers try for each attribute of the kernel.
@@ -51,10 +64,8 @@ func spoilers(t *testing.T) (list []spoiler) {
 			l, err := netlink.LinkByIndex(index)
 			must(t, err)
 			msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-			msg.Index, msg.Change, msg.Flags = int32(index), 1<<bit, ^l.Attrs().RawFlags&(1<<bit)
-			req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
-			req.AddData(msg)
-			return try(req, unix.NETLINK_ROUTE)
+			msg.Change, msg.Flags = 1<<bit, ^l.Attrs().RawFlags&(1<<bit)
+			return setLink(index, msg)
 		}})
 	}
 	moves := []int{unix.IFLA_IFNAME, unix.IFLA_NET_NS_PID, unix.IFLA_NET_NS_FD, unix.IFLA_TARGET_NETNSID, unix.IFLA_NEW_IFINDEX}
@@ -64,12 +75,7 @@ func spoilers(t *testing.T) (list []spoiler) {
 		}
 		for _, value := range values() {
 			list = append(list, spoiler{fmt.Sprintf("rtnetlink %d", kind), func(index int) bool {
-				msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-				msg.Index = int32(index)
-				req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
-				req.AddData(msg)
-				req.AddData(nl.NewRtAttr(kind, value))
-				return try(req, unix.NETLINK_ROUTE)
+				return setLink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(kind, value))
 			}})
 		}
 	}
@@ -91,14 +97,11 @@ func spoilers(t *testing.T) (list []spoiler) {
 			}
 			for _, a := range attrs {
 				list = append(list, spoiler{fmt.Sprintf("ethtool %d.%d", op.ID, kind), func(index int) bool {
-					req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
-					req.AddData(&nl.Genlmsg{Command: uint8(op.ID), Version: 1})
-					header := nl.NewRtAttr(1|unix.NLA_F_NESTED, nil)
-					header.AddRtAttr(1, nl.Uint32Attr(uint32(index)))
-					header.AddRtAttr(3, nl.Uint32Attr(2)) // no answer
-					req.AddData(header)
+					const noAnswer = 2
+					req := ethtool(family, op.ID, index, noAnswer, unix.NLM_F_ACK)
 					req.AddData(a)
-					return try(req, unix.NETLINK_GENERIC)
+					_, err := req.Execute(unix.NETLINK_GENERIC, 0)
+					return err == nil
 				}})
 			}
 		}
@@ -167,21 +170,16 @@ func observe(t *testing.T, index int) map[string]string {
 	l, err := netlink.LinkByIndex(index)
 	must(t, err)
 	all := sysctls(l.Attrs().Name)
-	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
-	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	msg.Index = int32(index)
-	req.AddData(msg)
-	req.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(8))) // RTEXT_FILTER_SKIP_STATS
-	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	c := rtnetlink.Dial()
+	defer c.Close()
+	answer, err := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats)
 	must(t, err)
 	for bit := range 32 {
-		all[fmt.Sprintf("flag %d", bit)] = fmt.Sprint(nl.DeserializeIfInfomsg(answers[0]).Flags >> bit & 1)
+		all[fmt.Sprintf("flag %d", bit)] = fmt.Sprint(answer.Flags >> bit & 1)
 	}
-	attrs, err := nl.ParseRouteAttr(answers[0][unix.SizeofIfInfomsg:])
-	must(t, err)
-	for _, a := range attrs {
-		if kind := a.Attr.Type & nl.NLA_TYPE_MASK; kind != unix.IFLA_STATS && kind != unix.IFLA_STATS64 {
-			all[fmt.Sprintf("rtnetlink %d", kind)] = fmt.Sprintf("%x", a.Value)
+	for _, a := range answer.Attributes {
+		if a.Kind != unix.IFLA_STATS && a.Kind != unix.IFLA_STATS64 {
+			all[fmt.Sprintf("rtnetlink %d", a.Kind)] = fmt.Sprintf("%x", a.Value)
 		}
 	}
 	family, err := netlink.GenlFamilyGet("ethtool")
@@ -190,12 +188,7 @@ func observe(t *testing.T, index int) map[string]string {
 		if op.Flags&4 == 0 {
 			continue
 		}
-		req := nl.NewNetlinkRequest(int(family.ID), 0)
-		req.AddData(&nl.Genlmsg{Command: uint8(op.ID), Version: 1})
-		header := nl.NewRtAttr(1|unix.NLA_F_NESTED, nil)
-		header.AddRtAttr(1, nl.Uint32Attr(uint32(index)))
-		req.AddData(header)
-		if answers, err := req.Execute(unix.NETLINK_GENERIC, 0); err == nil {
+		if answers, err := ethtool(family, op.ID, index, 0, 0).Execute(unix.NETLINK_GENERIC, 0); err == nil {
 			all[fmt.Sprintf("ethtool %d", op.ID)] = fmt.Sprintf("%x", answers)
 		}
 	}
