@@ -81,16 +81,6 @@ func (t *table) check(c *claim, pod state.Pod) error {
 	return nil
 }
 
-// withheldDevices returns the devices of a record that no other claim may get.
-func withheldDevices(record *state.Claim) (devices []string) {
-	for _, at := range slices.Concat(record.Attachments, record.Undeleted) {
-		if at.Withheld() {
-			devices = append(devices, at.Device)
-		}
-	}
-	return devices
-}
-
 // isIdle reports whether no sandbox has a claim, and the runtime has listed all sandboxes. The mutex must be held.
 func (t *table) isIdle(c *claim) bool {
 	return t.synced && !c.record.Unprepared() && t.sandboxOf(c.pod.UID) == nil &&

@@ -55,7 +55,8 @@ func (s *steps) putOrRetry(c *claim, record *state.Claim, name string) {
 
 // setRecord replaces the claim's record. saved reports whether the new record is on disk.
 func (s *steps) setRecord(c *claim, record *state.Claim, saved bool) {
-	if !slices.Equal(withheldDevices(c.record), withheldDevices(record)) {
+	all := slices.Concat(c.record.Attachments, c.record.Undeleted, record.Attachments, record.Undeleted)
+	if slices.ContainsFunc(all, func(at state.Attachment) bool { return at.Withheld() }) { // before or now
 		defer s.node.Publish()
 	}
 	s.table.mu.Lock()
