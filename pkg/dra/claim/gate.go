@@ -72,13 +72,11 @@ func (g *gate) open(c *claim, indexes []int) error {
 			return c.wrap(at, fmt.Errorf("open the gate: %w", err))
 		}
 		g.Reached("gate open")
-	}
-	g.table.do(func() {
-		for _, n := range indexes {
+		g.table.do(func() {
 			gates[n] = true
-		}
-		g.table.notifyWaiters()
-	})
+			g.table.notifyWaiters()
+		})
+	}
 	return nil
 }
 

@@ -207,18 +207,16 @@ func (e *Engine) waitDetached(ctx context.Context, sb *sandbox) error {
 // StopPodSandbox detaches a pod. It returns nil when the pod is detached or the budget is used up, because the runtime
 // cannot act on an error. The worker goes on, and retries a failed DEL, in the background.
 func (e *Engine) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	e.endSandbox(ctx, "StopPodSandbox", sandboxOf(pod))
-	return nil
+	return e.endSandbox(ctx, "StopPodSandbox", sandboxOf(pod))
 }
 
 // RemovePodSandbox detaches a pod whose StopPodSandbox was missed.
 func (e *Engine) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
-	e.endSandbox(ctx, "RemovePodSandbox", sandboxOf(pod))
-	return nil
+	return e.endSandbox(ctx, "RemovePodSandbox", sandboxOf(pod))
 }
 
 // endSandbox is [Engine.StopPodSandbox]. event names the call in metrics.
-func (e *Engine) endSandbox(ctx context.Context, event string, sb *sandbox) {
+func (e *Engine) endSandbox(ctx context.Context, event string, sb *sandbox) error {
 	began, used := time.Now(), false
 	e.table.do(func() {
 		for _, c := range e.table.claims {
@@ -236,13 +234,13 @@ func (e *Engine) endSandbox(ctx context.Context, event string, sb *sandbox) {
 			sb.err = old.err
 		}
 	})
-	if !used {
-		return
+	if used {
+		ctx, end := e.waiting.Begin(ctx)
+		defer end()
+		err := e.waitDetached(ctx, sb)
+		e.metrics.event(event, began, &err)
 	}
-	ctx, end := e.waiting.Begin(ctx)
-	defer end()
-	err := e.waitDetached(ctx, sb)
-	e.metrics.event(event, began, &err)
+	return nil
 }
 
 // Synchronize replaces the known sandboxes with those that the runtime lists. A sandbox that is not listed may
