@@ -95,8 +95,6 @@ type Retries struct {
 const (
 	DefaultDelMaxFailures  = 5
 	DefaultDelMinRetryTime = 2 * time.Minute
-	DefaultUndeletedEvery  = time.Hour
-	DefaultSweep           = time.Minute
 	DefaultHold            = 500 * time.Millisecond
 	holdShare              = 0.05
 )
@@ -105,12 +103,7 @@ const (
 type Engine struct {
 	Options Options
 	Node    *devices.Node
-	table   *table
-	gate    *gate
-	reports *reports
-	notices *notices
-	worker  *worker
-	metrics *metrics
+	*worker
 	waiting *nri.Budget
 }
 
@@ -123,8 +116,8 @@ type Metadata interface {
 func New(o Options) (*Engine, error) {
 	o.DelMaxFailures = cmp.Or(o.DelMaxFailures, DefaultDelMaxFailures)
 	o.DelMinRetryTime = cmp.Or(o.DelMinRetryTime, DefaultDelMinRetryTime)
-	o.UndeletedEvery = cmp.Or(o.UndeletedEvery, DefaultUndeletedEvery)
-	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
+	o.UndeletedEvery = cmp.Or(o.UndeletedEvery, time.Hour)
+	o.Sweep = cmp.Or(o.Sweep, time.Minute)
 	if o.Reached == nil {
 		o.Reached = func(string) {}
 	}
@@ -139,17 +132,15 @@ func New(o Options) (*Engine, error) {
 	t := newTable(o.Netns, o.BootID)
 	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
 	o.Devices.Metrics, o.Devices.Log, o.Devices.Reached = o.Metrics, o.Log, o.Reached
-	e := &Engine{Options: o, Node: devices.New(o.Devices, t), table: t}
-	e.metrics = newMetrics(o.Metrics, e.Census)
-	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, 0, func(t time.Duration) { e.metrics.held.Add(t.Seconds()) })
+	e := &Engine{Options: o, Node: devices.New(o.Devices, t)}
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
-	e.reports = &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)}
-	e.gate = &gate{table: t, written: map[string]written{}, Gate: network.Gate{
-		Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,
-	}}
-	e.notices = &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}}
 	does := &steps{
-		options: o, table: t, files: files, gate: e.gate, reports: e.reports, notices: e.notices, metrics: e.metrics, node: e.Node,
+		options: o, table: t, files: files, node: e.Node, metrics: newMetrics(o.Metrics, e.Census),
+		reports: &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)},
+		notices: &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}},
+		gate: &gate{table: t, written: map[string]written{}, Gate: network.Gate{
+			Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,
+		}},
 		networks: &network.Runner{
 			CacheDir: o.CacheDir, CNIBinDirs: o.CNIBinDirs, HostRoot: o.HostRoot, Node: e.Node, Exec: o.Exec, Reached: o.Reached, Log: o.Log,
 			Namespaces: network.Namespaces{Check: o.Netns},
@@ -157,6 +148,7 @@ func New(o Options) (*Engine, error) {
 		opened: func(string) {},
 	}
 	e.worker = &worker{does, map[lane]int{}, map[lane][]*claim{}, make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
+	e.waiting = nri.NewBudget(cmp.Or(o.Hold, DefaultHold), holdShare, 0, func(t time.Duration) { does.metrics.held.Add(t.Seconds()) })
 	if err := does.load(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
