@@ -149,37 +149,6 @@ func TestFailedStepIsNotRepeatedDuringBackOff(t *testing.T) {
 	})
 }
 
-// With DELs that succeed, each claim reaches its goal in a few steps, from any phases.
-func TestEachClaimReachesItsGoal(t *testing.T) {
-	for _, one := range state.Phases()[:5] {
-		for _, other := range state.Phases()[:5] {
-			for _, g := range []Goal{{Want: Forget}, {Attach, "s"}} {
-				if last := runSteps(t, g, one, other); last == DoForget != (g.Want == Forget) {
-					t.Errorf("%s, %s, %s: ends with %q", one, other, g.Want, last)
-				}
-			}
-		}
-	}
-}
-
-func runSteps(t *testing.T, g Goal, phases ...state.Phase) Action {
-	record, now := recordAndView(phases...)
-	for range 10 {
-		s := Next(record, g, now)
-		for _, n := range s.At {
-			record.Attachments[n].Phase = map[Action]state.Phase{DoAdd: state.Added, DoDel: state.Restoring, DoRestore: state.Prepared}[s.Do]
-		}
-		if s.Do == DoForget || s.Do == None {
-			if s.Do == None && slices.ContainsFunc(record.Attachments, func(at state.Attachment) bool { return at.Phase != state.Added }) {
-				t.Errorf("%s: stays %+v", phases, record.Attachments)
-			}
-			return s.Do
-		}
-	}
-	t.Errorf("%s, %s: does not end", phases, g.Want)
-	return Wait
-}
-
 // asTable returns the rules as the table in README.md.
 func asTable() string {
 	words := func(list []string, all int) string {
