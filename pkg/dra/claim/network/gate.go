@@ -63,7 +63,12 @@ func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*sp
 			Claim: cmp.Or(record.PodClaim, record.Name), Name: resourceclaim.BaseRequestRef(at.Request), Number: at.Index, Device: at.Device,
 		}
 	} else if at.Info != nil {
-		edits.InfoFile = g.mountableInfoFile(g.Log.With("claim", record.Namespace+"/"+record.Name, "request", at.Request), at)
+		edits.InfoFile = at.InfoFile
+		if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil { // others could replace it before the runtime mounts it
+			edits.InfoFile = ""
+			g.Log.Warn("device-info file withheld from containers", "claim", record.Namespace+"/"+record.Name, "request", at.Request,
+				"file", at.InfoFile, "reason", err, "remedy", "chown each directory on the path to root and set its mode to 0755")
+		}
 	}
 	info, err := g.infoOf(at)
 	if err != nil {
@@ -123,17 +128,6 @@ func Admitted(record *state.Claim, at *state.Attachment) string {
 		return "pod/" + record.Pod.UID
 	}
 	return at.Netns
-}
-
-// mountableInfoFile returns the path of the device-info file, or "" if a user other than root could replace it
-// before the runtime mounts it.
-func (g *Gate) mountableInfoFile(log *slog.Logger, at *state.Attachment) string {
-	if err := g.Unexposed(cmp.Or(g.HostRoot, "/"), filepath.Dir(at.InfoFile)); err != nil {
-		log.Warn("device-info file withheld from containers", "file", at.InfoFile, "reason", err,
-			"remedy", "chown each directory on the path to root and set its mode to 0755")
-		return ""
-	}
-	return at.InfoFile
 }
 
 // infoOf returns the device information of an attachment, or nil if it has none or one of another major version.

@@ -43,7 +43,7 @@ func (r *Runner) writeInitialInfo(at *state.Attachment) ([]byte, error) {
 func (r *Runner) finalInfo(at *state.Attachment, initial []byte) (*devinfo.Info, error) {
 	dir, name := infoFile(at)
 	data, err := dir.Read(name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && initial != nil && bytes.Equal(data, initial) {
+	if errors.Is(err, fs.ErrNotExist) || initial != nil && bytes.Equal(data, initial) {
 		info := r.Node.Describe(at)
 		if info == nil { // for example, the interface belongs to another device
 			return nil, dir.Remove(name)

@@ -13,17 +13,6 @@ import (
 
 func TestMain(m *testing.M) { dratest.Main(m) }
 
-// An administrator may have changed the directory since the ADD.
-func TestDeviceInfoFileIsRemovedFromItsOriginalDirectory(t *testing.T) {
-	r := dratest.NewRig(t)
-	r.Start()
-	sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "info")))
-	r.ExpectFiles("info", 1)
-	r.Options.DeviceInfoDir = filepath.Join(r.Dir, "elsewhere")
-	r.Start()
-	r.EndAndUnprepare(sb, "u1")
-}
-
 // ovs-cni reads the file of a vDPA device at the start of ADD.
 func TestADDFindsKnownFactsInDeviceInfoFile(t *testing.T) {
 	const vdpa, function = "vdpa-vdpa4", "0000:65:00.4"
