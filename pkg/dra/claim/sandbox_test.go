@@ -28,6 +28,23 @@ import (
 
 func TestMain(m *testing.M) { dratest.Main(m) }
 
+// createContainer returns the driver's answer to a runtime that creates a container.
+func createContainer(r *dratest.Rig, sb *api.PodSandbox) error {
+	_, _, err := r.Agent.CreateContainer(r.T.Context(), sb, nil)
+	return err
+}
+
+// failFirst fails the first ADDs of an interface of sandbox s1.
+func failFirst(r *dratest.Rig, failures int, of string) {
+	r.Plugins.SetHook(func(command, sandbox, ifName string) error {
+		if command == "ADD" && sandbox == "s1" && ifName == of && failures > 0 {
+			failures--
+			return errors.New("no lease")
+		}
+		return nil
+	})
+}
+
 func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.Start()
@@ -46,39 +63,27 @@ func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
 // No container starts before its pod's networks, whether or not it names their claim.
 func TestSlowNetworkIsAttachedBesideItsSandbox(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		agent := r.Start()
-		failures := 3
-		r.Plugins.SetHook(func(command, sandbox, ifName string) error {
-			if command == "ADD" && sandbox == "s1" && ifName == "net1" && failures > 0 {
-				failures--
-				return errors.New("no lease")
-			}
-			return nil
-		})
-		create := func(sb *api.PodSandbox) error {
-			_, _, err := agent.CreateContainer(t.Context(), sb, nil)
-			return err
-		}
+		r.Start()
+		failFirst(r, 3, "net1")
 		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "5s"), dratest.Net("y", "net2", "")), r.ClaimOf("a", "u2", "quick", dratest.Net("x", "net1", "")))
 		began := time.Now()
 		sb := r.RunSandbox("s1", "pod")
 		difftest.Same(t, "the runtime waits", time.Since(began), claim.DefaultHold)
-		difftest.Says(t, create(sb), "pod ns/pod: network net (net1, claim a) is not attached", "500ms ago: its ADD has not ended")
+		difftest.Says(t, createContainer(r, sb), "pod ns/pod: network net (net1, claim a) is not attached", "500ms ago: its ADD has not ended")
 		difftest.Says(t, r.CreateContainer(sb, "u1_x"), "unresolvable CDI device")
 		quick := r.RunSandbox("s2", "quick")
 		difftest.Same(t, "the runtime waits for both", time.Since(began), claim.DefaultHold)
 		dratest.WaitIdle()
-		difftest.Must(t, create(quick), r.CreateContainer(quick, "u2_x"), create(r.Sandbox("s3", "of no claim")))
+		difftest.Must(t, createContainer(r, quick), r.CreateContainer(quick, "u2_x"), createContainer(r, r.Sandbox("s3", "of no claim")))
 		time.Sleep(5 * time.Second)
-		difftest.Says(t, create(sb), "net1", "5.6s ago: its last ADD failed", "no lease")
+		difftest.Says(t, createContainer(r, sb), "net1", "5.6s ago: its last ADD failed", "no lease")
 		time.Sleep(time.Minute)
-		difftest.Must(t, create(sb), r.CreateContainer(sb, "u1_x", "u1_y"))
+		difftest.Must(t, createContainer(r, sb), r.CreateContainer(sb, "u1_x", "u1_y"))
 		difftest.Same(t, "ADDs", r.Plugins.Calls("ADD s1 net1"), 4)
 		difftest.Equal(t, r.Notices(), []string{claim.NoticeFailed})
 		r.Start()
 		r.ListSandboxes(sb, quick)
-		agent = r.Agent
-		difftest.Must(t, create(sb))
+		difftest.Must(t, createContainer(r, sb))
 		r.EndPod(quick)
 		r.Unprepare("u2")
 		r.EndAndUnprepare(sb, "u1")
@@ -92,13 +97,12 @@ func TestADDThatFailsWhileClaimsAreCheckedFailsSandbox(t *testing.T) {
 		for _, took := range []time.Duration{0, 200 * time.Millisecond, time.Second} { // within the budget and beyond it
 			dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 				r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) { time.Sleep(took); return nil, answer }
-				agent := r.Start()
+				r.Start()
 				r.Plugins.SetHook(dratest.Fail("ADD", "s1"))
 				r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "100ms")), r.ClaimOf("named", "u2", "other", dratest.Net("x", "net1", "")))
 				sb := r.Sandbox("s1", "pod")
 				difftest.Says(t, r.RunPod(sb), dratest.ErrNoMaster.Error())
-				_, _, err := agent.CreateContainer(t.Context(), sb, nil)
-				difftest.Says(t, err, dratest.ErrNoMaster.Error())
+				difftest.Says(t, createContainer(r, sb), dratest.ErrNoMaster.Error())
 				r.Unprepare("u2")
 				r.EndAndUnprepare(sb, "u1")
 				time.Sleep(took) // the check ends
@@ -129,22 +133,18 @@ func TestNextSandboxFailsWhilePluginsOfEarlierOneRun(t *testing.T) {
 // The runtime did not ask while the driver restarted, and may not list a sandbox whose state is uncertain.
 func TestContainerOfMissedSandboxWaitsForNetworks(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		agent := r.Start()
+		r.Start()
 		r.ListSandboxes()
 		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
 		sb := r.Sandbox("s1", "pod")
-		create := func(sb *api.PodSandbox) error {
-			_, _, err := agent.CreateContainer(t.Context(), sb, nil)
-			return err
-		}
-		difftest.Must(t, create(r.Sandbox("s2", "of no claim")))
-		difftest.Says(t, create(sb), "network net (net1, claim a) is not attached")
+		difftest.Must(t, createContainer(r, r.Sandbox("s2", "of no claim")))
+		difftest.Says(t, createContainer(r, sb), "network net (net1, claim a) is not attached")
 		dratest.WaitIdle()
-		difftest.Must(t, create(sb), r.CreateContainer(sb, "u1_x"))
+		difftest.Must(t, createContainer(r, sb), r.CreateContainer(sb, "u1_x"))
 		// A call for a former sandbox may come late. The networks stay where the pod runs.
-		difftest.Says(t, create(r.Sandbox("s0", "pod")), "net1")
+		difftest.Says(t, createContainer(r, r.Sandbox("s0", "pod")), "net1")
 		dratest.WaitIdle()
-		difftest.Must(t, create(sb), r.CreateContainer(sb, "u1_x"))
+		difftest.Must(t, createContainer(r, sb), r.CreateContainer(sb, "u1_x"))
 		r.ExpectCalls("DEL", 0)
 		r.EndAndUnprepare(sb, "u1")
 	})
@@ -253,14 +253,7 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 			difftest.Equal(t, device, "cni")
 			difftest.Must(t, r.CreateContainer(sb, "u1_y"))
 		})
-		failures := 2
-		r.Plugins.SetHook(func(command, _, ifName string) error {
-			if command == "ADD" && ifName == "net2" && failures > 0 {
-				failures--
-				return errors.New("no lease")
-			}
-			return nil
-		})
+		failFirst(r, 2, "net2")
 		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "late 10s")))
 		began := time.Now()
 		sb = r.RunSandbox("s1", "pod")
