@@ -129,9 +129,10 @@ func (l *Live) ask(ctx context.Context, types []string) {
 	all.Wait()
 }
 
+// exists reports whether a path is there, or cannot be looked at.
 func exists(path string) bool {
 	_, err := os.Stat(path)
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // UsualDirs returns the existing directories of CNI plugins and the directory of network configurations below

@@ -87,6 +87,16 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	difftest.Same(t, "calls of a plugin that no network with devinfo uses", difftest.Files(t, filepath.Join(dir, "run")), []string(nil))
 }
 
+// Only root may look into /run/nri.
+func TestWhatCannotBeLookedAtIsNotMissing(t *testing.T) {
+	p, dir := paths(t)
+	difftest.Must(t, os.Symlink("loop", filepath.Join(dir, "loop")))
+	p.NRISocket, p.ConfDir = filepath.Join(dir, "loop/nri.sock"), filepath.Join(dir, "loop/net.d")
+	l := doctor.Gather(t.Context(), p, nil)
+	difftest.Same(t, "NRI", l.NRI, true)
+	difftest.Same(t, "no configurations", l.NoConf, "")
+}
+
 func TestGatherTakesNoSecretsFromConfigurations(t *testing.T) {
 	p, dir := paths(t)
 	for name, text := range map[string]string{
