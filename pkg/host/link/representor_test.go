@@ -156,12 +156,6 @@ func TestPFWithNumberOfFunctionIsPreferred(t *testing.T) {
 	wantRepresentors(t, e, "0000:01:00.1", "VF 0: dev1")
 }
 
-func TestSysfsIsUsedIfDevlinkNamesNoInterface(t *testing.T) {
-	e := on(netdevs("up p0 aa "+pf, "sys0 pf0vf0 aa "+pf, "sys5 pf0vf5 aa "+pf, "sys6 pf0sf6 aa "+pf, "veth0 - -", "eth9 - - 0000:02:00.0"),
-		port("dev0 pf0vf0"), port(" pf0vf5"))
-	wantRepresentors(t, e, pf, "VF 0: dev0", "VF 5: sys5", "VF 6:", "SF 6: sys6", "SF 5:")
-}
-
 // The names are those of kernel drivers, see portName, and some that none prints.
 func TestPortNameIdentifiesRepresentor(t *testing.T) {
 	const unclear = pf + ": find a representor: rep may represent a function of another host, because devlink does not list it"

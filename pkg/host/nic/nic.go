@@ -70,11 +70,6 @@ func (f *Family) HowTried() string {
 	return cmp.Or(strings.Join(list, "; "), "source")
 }
 
-// OnCard reports whether an owner of such a card has reported that devinfo works on it.
-func (f *Family) OnCard() bool {
-	return slices.ContainsFunc(f.Tried, func(t Trial) bool { return t.How == Reported })
-}
-
 // Of returns the family and the name of the product of a PCI function; nil = the table does not have it. vendor and device
 // are the IDs as in sysfs, with or without 0x. A card with an unknown ID belongs to the family of its driver.
 func Of(vendor, device, driver string) (family *Family, product string) {
