@@ -21,6 +21,7 @@ func TestUnlikeNamesSettingsThatDiffer(t *testing.T) {
 		{Dump{"rings": "01", "ethtool-99": "01"}, nil, nil}, // the driver has answered only once
 		{Dump{"rings": "01", "ethtool-99": "01"}, Dump{"rings": "02", "ethtool-99": "02"}, []string{"ethtool-99", "rings"}},
 		{Dump{"rtnetlink-99": "sha256:aa"}, Dump{"rtnetlink-99": "sha256:ab"}, []string{"rtnetlink-99"}},
+		{Dump{"rtnetlink-99": "sha256:aa"}, Dump{"rtnetlink-99": "sha512:ab"}, nil}, // of another build
 		{Dump{"rtnetlink-99": "sha256:aa"}, Dump{"rtnetlink-99": "ab"}, []string{"rtnetlink-99"}},
 	} {
 		difftest.Equal(t, test.a.Unlike(test.b), test.want)

@@ -83,6 +83,9 @@ func (s Dump) Unlike(other Dump) (names []string) {
 			if s[name] == other[name] || slices.Contains(names, name) {
 				continue
 			}
+			if kind, other := hashKind(s[name]), hashKind(other[name]); kind != other && kind != "" && other != "" {
+				continue // the hashes of another build
+			}
 			if ethtoolCommand(name) == 0 || s[name] != "" && other[name] != "" {
 				names = append(names, name)
 			}
@@ -151,4 +154,21 @@ func short(value []byte) string {
 		return "sha256:" + hex.EncodeToString(hash[:])
 	}
 	return hex.EncodeToString(value)
+}
+
+// hashKind returns the kind of a hash that [short] has made, or "".
+func hashKind(value string) string { return value[:strings.Index(value, ":")+1] }
+
+// Harmless returns the settings with the values of a new interface for those that would take traffic from the next pod
+// or show it to somebody else.
+func (s Dump) Harmless() Dump {
+	h := maps.Clone(s)
+	maps.DeleteFunc(h, func(name, _ string) bool {
+		return slices.Contains([]string{"noarp", "promisc", "allmulti"}, name) || xdpModes[name] != 0 || tcxPoints[name] != 0
+	})
+	h["multicast"] = "on"
+	if h["mode"] != "" {
+		h["mode"] = "00"
+	}
+	return h
 }

@@ -150,6 +150,9 @@ func TestUsableNamesEachBrokenRule(t *testing.T) {
 		for _, f := range settings.Usable(c.Condition) {
 			output = append(output, fmt.Sprintf("%s, maybe %v: %s: %s", f.Rule, f.Maybe, f.Found, f.Remedy))
 		}
+		if c.Dump != nil {
+			output = append(output, fmt.Sprint("harmless: ", c.Dump.Harmless()))
+		}
 		return output
 	})
 }

@@ -433,6 +433,38 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 	}
 }
 
+// A pod may run while the driver is updated. The notes of earlier builds lack settings: those that harm the next pod get the
+// values of a new interface, and no device is withheld.
+func TestNotesOfEarlierBuildsRestoreWhatTheyHave(t *testing.T) {
+	const base = `"bus":"pci","device":"0000:01:10.0","driver":"igbvf","ifName":"eth2","mtu":1500,"mac":"MAC","vf":{"vlanProto":33024,"spoofCheck":true}`
+	for name, test := range map[string]struct {
+		note string
+		want []string
+	}{
+		"without settings":      {`{` + base + `}`, []string{"mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+		"with six settings":     {`{` + base + `,"settings":{"altNames":["was"],"txQueueLen":1000}}`, []string{settings.AltNames, "alias", "mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+		"with hashes of FNV":    {`{` + base + `,"dump":{"ethtool-99":"05","features":"05","multicast":"on","rings":"05","txqueuelen":"e8030000","rss":"fnv128a:07"}}`, []string{settings.AltNames, "alias", "mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+		"of this build, no key": {`{"version":1,` + base + `}`, []string{"mode", "multicast", "noarp", "promisc", "tcx-ingress", "xdpgeneric"}},
+	} {
+		k, h, _ := igb(t)
+		difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{
+			settings.AltNames: "x", "alias": "78", "promisc": "on", "noarp": "on", "multicast": "", "mode": "01", "xdpgeneric": "program 7", "tcx-ingress": "programs [8]", "rss": "sha256:07",
+		}), k.EndNetns(netns))
+		var f restore.Snapshot
+		mac := named(k, "eth2").MAC.String()
+		difftest.Must(t, json.Unmarshal([]byte(strings.Replace(test.note, "MAC", mac, 1)), &f))
+		did, err := h.Restore(f)
+		difftest.Must(t, err)
+		slices.Sort(did[len(did)-min(len(did), len(test.want)):])
+		want := slices.Sorted(slices.Values(test.want))
+		difftest.Same(t, name, slices.Sorted(slices.Values(did)), want)
+		now := look(t, h, function(vf, "eth2")).Settings
+		if faults := settings.Usable(settings.Condition{Dump: now}); faults != nil || now["promisc"] != "" {
+			t.Errorf("%s: the next pod gets %v", name, faults)
+		}
+	}
+}
+
 // A pod may leave interfaces on its own. Without a reset those that can be named are removed, and the device is withheld
 // while there are others.
 func TestInterfacesOnDeviceAreRemovedOrKeepItWithheld(t *testing.T) {

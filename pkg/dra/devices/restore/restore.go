@@ -186,7 +186,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 	if now.IfName == "" {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
-	if want := maps.Clone(f.Settings); want != nil {
+	if want := f.wanted(now.Settings); want != nil {
 		// An earlier pod may have given the interface the name of another device, which it cannot have then.
 		names := slices.DeleteFunc(strings.Fields(want[settings.AltNames]), func(altName string) bool {
 			i, err := d.links.Interface("", altName)

@@ -1,7 +1,10 @@
 package restore
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"maps"
 	"strings"
 
 	"devinfo-cni.io/pkg/host/settings"
@@ -10,6 +13,8 @@ import (
 // Snapshot is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
 // which it was taken.
 type Snapshot struct {
+	Version int `json:"version,omitempty"` // see version
+
 	// The caller sets these from the rule of the device.
 	Reset    ResetMode `json:"reset,omitempty"`
 	Withhold bool      `json:"withhold,omitempty"` // no difference is harmless
@@ -30,10 +35,14 @@ type Snapshot struct {
 	MTU    int    `json:"mtu,omitempty"`
 	MAC    string `json:"mac,omitempty"` // "" = its MAC does not have six bytes
 
-	Settings settings.Dump `json:"dump,omitempty"` // nil = not recorded
+	Settings settings.Dump `json:"dump,omitempty"`     // nil = not recorded, or in Older
+	Older    *older        `json:"settings,omitempty"` // in notes of version 0 only
 
 	VF *settings.VF `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
 }
+
+// version is that of the snapshots that this build takes. 0 is any earlier one: see wanted.
+const version = 1
 
 // ResetMode is whether the driver is bound again after a pod, although it has not changed. It ends what refers to the
 // interface: interfaces on it, BPF links, neighbours, and what no dump shows, such as ntuple rules.
@@ -49,6 +58,45 @@ const (
 // was exchanged.
 func (s Snapshot) IsReplaced(now Snapshot) bool {
 	return s.Inode != 0 && now.Inode != 0 && s.Inode != now.Inode
+}
+
+// wanted returns the settings to restore. A snapshot of an earlier build may lack some; then those that harm the next pod
+// get the value of a new interface, and the others stay as they are.
+func (f Snapshot) wanted(now settings.Dump) settings.Dump {
+	if f.Settings != nil {
+		return maps.Clone(f.Settings)
+	}
+	want := now.Harmless()
+	if f.Older != nil {
+		f.Older.into(want)
+	}
+	return want
+}
+
+// older are the settings in the snapshots of builds before the dump.
+type older struct {
+	AltNames []string `json:"altNames"`
+	Alias    string   `json:"alias"`
+	Group    uint32   `json:"group"`
+	TxQueue  uint32   `json:"txQueueLen"`
+	Promisc  bool     `json:"promisc"`
+	AllMulti bool     `json:"allMulti"`
+}
+
+func (o older) into(want settings.Dump) {
+	set := func(name, value string, is bool) {
+		if delete(want, name); is {
+			want[name] = value
+		}
+	}
+	number := func(n uint32) string { return hex.EncodeToString(binary.NativeEndian.AppendUint32(nil, n)) }
+	set(settings.AltNames, strings.Join(o.AltNames, " "), len(o.AltNames) > 0)
+	set("alias", hex.EncodeToString([]byte(o.Alias)), o.Alias != "")
+	for name, n := range map[string]uint32{"group": o.Group, "txqueuelen": o.TxQueue} {
+		set(name, number(n), want[name] != "") // each interface of the kernel has them
+	}
+	set("promisc", "on", o.Promisc)
+	set("allmulti", "on", o.AllMulti)
 }
 
 // Mismatch is the error for settings that could not be restored.

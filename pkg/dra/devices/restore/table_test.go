@@ -1,11 +1,14 @@
 package restore
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"devinfo-cni.io/pkg/host/nic"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -20,4 +23,20 @@ func TestPageOfNICsNamesDriversThatAreReset(t *testing.T) {
 			t.Errorf("%s: its VFs are reset, and have RDMA devices", f.VFDriver)
 		}
 	}
+}
+
+// Notes of builds before the dump have six settings.
+func TestOldNoteGivesItsSettings(t *testing.T) {
+	kernels := settings.Dump{settings.AltNames: "x", "alias": "78", "group": "07000000", "txqueuelen": "07000000", "promisc": "on", "allmulti": "on", "mode": "00"}
+	for want, note := range map[string]older{
+		`map[alias:79 allmulti:on altnames:a b group:01000000 mode:00 promisc:on txqueuelen:02000000]`: {[]string{"a", "b"}, "y", 1, 2, true, true},
+		`map[group:00000000 mode:00 txqueuelen:00000000]`:                                              {},
+	} {
+		dump := maps.Clone(kernels)
+		note.into(dump)
+		difftest.Equal(t, fmt.Sprint(map[string]string(dump)), want)
+	}
+	none := settings.Dump{}
+	(&older{Group: 1, TxQueue: 2}).into(none)
+	difftest.Equal(t, none, settings.Dump{})
 }
