@@ -155,7 +155,7 @@ func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) 
 		Attachments: list, Unrecorded: unrecorded, Offer: offer, OfferError: offerErr,
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
-	if len(e.Unrecorded) > 0 && !n.SeesDriver() {
+	if !n.SeesDriver() {
 		e.Unseen, e.Unrecorded = len(e.Unrecorded), nil
 	}
 	return e, e.read(host)
