@@ -281,9 +281,14 @@ func Alone(ctx context.Context, dir string, log *slog.Logger) (release func(), e
 
 // keep checks and restores the settings and the plugin once.
 func (a *Agent) keep(ctx context.Context) {
-	var unlabelled, err error
+	var unlabelled, err error // unlabelled: of setting the SELinux label of the settings
 	if a.Settings != nil {
-		unlabelled, err = a.arrange()
+		var done install.Arrangement
+		if done, err = a.Options.Settings.Keep(); err == nil && done.State != "" && done.State != install.AlreadyThere {
+			a.Log.Info("node settings changed", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
+		}
+		a.report(SettingsDir, done.Ignored)
+		unlabelled = done.Warning
 	}
 	node, broken := a.Node() // check settings of any origin, because broken ones make every ADD fail
 	var blind error
@@ -306,16 +311,6 @@ func (a *Agent) keep(ctx context.Context) {
 		err = blind // the agent must read the journal to update or uninstall the plugin
 	}
 	a.report(Plugin, err)
-}
-
-// arrange installs the settings. unlabelled is the error of setting their SELinux label.
-func (a *Agent) arrange() (unlabelled, err error) {
-	done, err := a.Options.Settings.Keep()
-	if err == nil && done.State != "" && done.State != install.AlreadyThere {
-		a.Log.Info("node settings changed", "state", done.State, "path", a.Options.Settings.To, "from", done.From)
-	}
-	a.report(SettingsDir, done.Ignored)
-	return done.Warning, err
 }
 
 // note records the installed plugin, and logs and counts an installation.

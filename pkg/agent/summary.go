@@ -134,26 +134,20 @@ func (d *describer) series(e *journal.Entry) series {
 		kind, facts = string(info.Type), info.Texts()
 	}
 	var address, pf, vf, own string
-	if parsed, err := pci.Parse(facts["pci-address"]); err == nil {
-		address = parsed.String()
-		pf, vf, own = d.function(parsed)
+	if a, err := pci.Parse(facts["pci-address"]); err == nil {
+		address, own = a.String(), d.port(a)
+		if fn, _, _ := d.Sys.PCI(a); fn.PF != nil {
+			pf = d.port(*fn.PF)
+			if n, ok, _ := d.Sys.VFIndex(*fn.PF, a); ok {
+				vf = strconv.Itoa(n)
+			}
+		}
 	}
 	s := series{name, namespace, e.IfName, e.Network, kind, address, pf, vf, cmp.Or(facts["representor-device"], own), facts["rdma-device"]}
 	for n := range s {
 		s[n] = strings.ToValidUTF8(s[n], "\uFFFD")
 	}
 	return s
-}
-
-// function returns the name of a VF's PF, the number of the VF, and the name of the function's own interface.
-func (d *describer) function(a pci.Address) (pf, vf, own string) {
-	if fn, _, _ := d.Sys.PCI(a); fn.PF != nil {
-		pf = d.port(*fn.PF)
-		if n, ok, _ := d.Sys.VFIndex(*fn.PF, a); ok {
-			vf = strconv.Itoa(n)
-		}
-	}
-	return pf, vf, d.port(a)
 }
 
 // port returns the name of a PCI function's interface in the node's network namespace. It returns "" if the
@@ -163,7 +157,7 @@ func (d *describer) port(a pci.Address) string {
 		return name
 	}
 	d.ports[a] = ""
-	if ports, err := hostdev.Ports(d.Sys, d.Interfaces, hostdev.Place{Bus: "pci", Name: a.String()}); err == nil && len(ports) == 1 {
+	if ports, _ := hostdev.Ports(d.Sys, d.Interfaces, hostdev.Place{Bus: "pci", Name: a.String()}); len(ports) == 1 {
 		d.ports[a] = ports[0].Name
 	}
 	return d.ports[a]

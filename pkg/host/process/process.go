@@ -47,7 +47,8 @@ func Opened(proc string, devices []string) (holders []Holder, err error) {
 			if node.Mode&unix.S_IFMT != unix.S_IFCHR || !slices.Contains(devices, fmt.Sprintf("%d:%d", node.Rdev_major, node.Rdev_minor)) {
 				continue
 			}
-			h := Holder{Command: command(dir)}
+			comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+			h := Holder{Command: strings.TrimSpace(string(comm))}
 			h.PID, _ = strconv.Atoi(filepath.Base(dir))
 			mounts, _ := os.Readlink(filepath.Join(dir, "ns/mnt"))
 			h.Pod = mounts == "" || mounts != host
@@ -58,11 +59,6 @@ func Opened(proc string, devices []string) (holders []Holder, err error) {
 	})
 	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
 	return holders, err
-}
-
-func command(dir string) string {
-	text, _ := os.ReadFile(filepath.Join(dir, "comm"))
-	return strings.TrimSpace(string(text))
 }
 
 // Namespaces returns a path for each network namespace that a thread is in, that a thread has open, or that is mounted.

@@ -2,6 +2,7 @@ package rtnetlink
 
 import (
 	"net"
+	"strings"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
@@ -78,9 +79,11 @@ func (l *Link) take(a Attribute) (err error) {
 	case unix.IFLA_PHYS_PORT_NAME:
 		l.PortName = a.Text()
 	case unix.IFLA_PROP_LIST:
-		l.AltNames, err = altNames(a)
+		l.AltNames, err = texts(a, unix.IFLA_ALT_IFNAME)
 	case unix.IFLA_LINKINFO:
-		l.Kind, err = kind(a)
+		var kinds []string
+		kinds, err = texts(a, nl.IFLA_INFO_KIND)
+		l.Kind = strings.Join(kinds, "") // there is one
 	case unix.IFLA_PROMISCUITY:
 		l.Promiscuity, err = a.Int()
 	case unix.IFLA_MASTER:
@@ -96,22 +99,13 @@ func (l *Link) take(a Attribute) (err error) {
 	return err
 }
 
-func altNames(list Attribute) (names []string, err error) {
-	attrs, err := Attributes(list.Value, 0)
+// texts returns the strings of one kind that are nested in an attribute.
+func texts(of Attribute, kind uint16) (list []string, err error) {
+	attrs, err := Attributes(of.Value, 0)
 	for _, a := range attrs {
-		if a.Kind == unix.IFLA_ALT_IFNAME {
-			names = append(names, a.Text())
+		if a.Kind == kind {
+			list = append(list, a.Text())
 		}
 	}
-	return names, err
-}
-
-func kind(linkinfo Attribute) (string, error) {
-	attrs, err := Attributes(linkinfo.Value, 0)
-	for _, a := range attrs {
-		if a.Kind == nl.IFLA_INFO_KIND {
-			return a.Text(), nil
-		}
-	}
-	return "", err
+	return list, err
 }
