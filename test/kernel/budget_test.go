@@ -20,7 +20,7 @@ import (
 var budgets = map[string]map[string]int{
 	"ADD": {
 		"bind": 1, "close": 10, "fchmod": 1, "fchmodat": 1, "fcntl": 20, "flock": 4, "fstat": 3, "getdents64": 2, "mkdirat": 1,
-		"newfstatat": 30, "openat": 20, "read": 6, "readlinkat": 13, "recvfrom": 2, "renameat": 2, "sendto": 1,
+		"newfstatat": 29, "openat": 20, "read": 6, "readlinkat": 10, "recvfrom": 2, "renameat": 2, "sendto": 1,
 		"setns": 2, "socket": 1, "statfs": 4, "symlinkat": 2, "write": 3,
 	},
 	"DEL": {"close": 4, "fcntl": 1, "flock": 3, "fstat": 3, "newfstatat": 20, "openat": 4, "read": 8, "statfs": 1, "unlinkat": 4},

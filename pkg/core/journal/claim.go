@@ -92,10 +92,7 @@ func (j *Journal) Hold(c *Claim) error {
 	if err := j.Own(); err != nil {
 		return err
 	}
-	if err := j.make(); err != nil {
-		return err
-	}
-	return j.Alone(func() error {
+	return j.makeAlone(func() error {
 		before, former, err := j.claims.claim(c.FileName(), j.bootID)
 		if err != nil && !errors.As(err, new(*store.CorruptError)) {
 			return err

@@ -196,10 +196,7 @@ func (j *Journal) Put(e, former *Entry) error {
 	if err != nil {
 		return fmt.Errorf("journal entry of %s: %w", e.Key, err)
 	}
-	if err := j.make(); err != nil {
-		return err
-	}
-	return j.Alone(func() error { return j.replace(e, former, by, data) })
+	return j.makeAlone(func() error { return j.replace(e, former, by, data) })
 }
 
 // replace writes e's record over that of former, and exchanges their leases. The caller must hold the lock of all

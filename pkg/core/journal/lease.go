@@ -127,19 +127,21 @@ func devices(of []DeviceLease) (list []lease) {
 // lockLimit bounds the wait for the lock of all leases. A process usually holds it for a millisecond.
 const lockLimit = 10 * time.Second
 
-// make creates the directory of leases, which Alone locks, if necessary.
-func (j *Journal) make() error {
-	if notThere(j.leases.Path("")) {
-		return j.leases.Make()
-	}
-	return nil
-}
-
 // Alone calls f under the lock of all leases, so no ADD is recorded while f runs. If the lease directory does
 // not exist, Alone calls f and creates nothing.
 func (j *Journal) Alone(f func() error) error {
 	if notThere(j.leases.Path("")) {
 		return f()
+	}
+	return j.leases.Alone(lockLimit, f)
+}
+
+// makeAlone is like Alone, but creates the lease directory.
+func (j *Journal) makeAlone(f func() error) error {
+	if notThere(j.leases.Path("")) {
+		if err := j.leases.Make(); err != nil {
+			return err
+		}
 	}
 	return j.leases.Alone(lockLimit, f)
 }
