@@ -32,10 +32,6 @@ func TestUnknownRevisionIsSameAsAny(t *testing.T) {
 	}
 }
 
-func TestReadReturnsGoVersion(t *testing.T) {
-	difftest.Same(t, "Go", build.Read().Go, runtime.Version())
-}
-
 // The linker does not report a variable that it cannot find, so a typing error in the Makefile would go
 // unnoticed.
 func TestMakefileSetsVersionAndCommit(t *testing.T) {
