@@ -143,12 +143,9 @@ func TestPluginsGetResultInTheirVersion(t *testing.T) {
 func TestFindInPathSearchesBelowRoot(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.MkdirAll(root+"/a/plugin", 0o755)) // a directory is not a plugin
-	must(t, os.MkdirAll(root+"/b", 0o755))
-	must(t, os.WriteFile(root+"/b/plugin", nil, 0o755))
-	must(t, os.WriteFile(root+"/b/plain", nil, 0o644))
-	must(t, os.Symlink("/b", root+"/link")) // resolved below the root
-	must(t, os.Symlink("../../b", root+"/far"))
-	must(t, os.Symlink("/etc", root+"/ours"))
+	difftest.Write(t, root+"/b/plugin", "", 0o755)
+	difftest.Write(t, root+"/b/plain", "", 0o644)
+	must(t, os.Symlink("/b", root+"/link"), os.Symlink("../../b", root+"/far"), os.Symlink("/etc", root+"/ours")) // resolved below the root
 	for _, test := range []struct {
 		root, want string
 		dirs       []string
