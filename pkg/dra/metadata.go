@@ -115,17 +115,12 @@ func errorType(err error) string {
 	return "other"
 }
 
-// spec returns the path of the CDI spec of a CDI device: see kubeletplugin.
-func (m *metadataFiles) spec(device string) string {
-	return filepath.Join(m.cdiDir, m.driver+"_metadata_"+device+".json")
-}
-
 // has reports whether a claim was prepared with metadata, from the name of the CDI device of a request.
 func (m *metadataFiles) has(device string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	err := m.load()
-	_, has := m.specs[m.spec(device)]
+	_, has := m.specs[filepath.Join(m.cdiDir, m.driver+"_metadata_"+device+".json")] // see kubeletplugin
 	if has || m.listed {
 		err = nil // another spec is unreadable
 	}

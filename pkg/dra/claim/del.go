@@ -58,7 +58,7 @@ func (s *steps) detach(uid string, at *state.Attachment) error {
 		netns = ""
 	case held != "": // the runtime may remove the path at any time
 		netns = held
-	case isGone(s.table.netns, at.Netns):
+	case errors.Is(s.table.netns(at.Netns), link.ErrNoNetns):
 		netns, gone = "", at.Netns
 	}
 	began := time.Now()

@@ -127,14 +127,9 @@ func (t *table) observe(pods []state.Pod, claims ...*claim) {
 	})
 	delete(gone, "")
 	for path := range gone {
-		gone[path] = isGone(t.netns, path)
+		gone[path] = errors.Is(t.netns(path), link.ErrNoNetns) // after another error it counts as existing
 	}
 	t.do(func() { maps.Copy(t.goneNetns, gone) })
-}
-
-// isGone reports whether a network namespace does not exist. After other errors of netns it counts as existing.
-func isGone(netns func(string) error, path string) bool {
-	return errors.Is(netns(path), link.ErrNoNetns)
 }
 
 // sweep queues every claim, and drops ended sandboxes that no claim refers to.
