@@ -37,13 +37,21 @@ import (
 var verbs = []string{"ADD", "DEL", "GC"}
 
 func TestNoCrashLeavesOrLosesState(t *testing.T) {
+	inEach(t, "", func(w *world, s scenario, found findings) {
+		w.settle(s)
+		w.tryAll(s, found)
+	})
+}
+
+// inEach calls f with each scenario, in worlds of their own, and reports what it finds.
+func inEach(t *testing.T, prefix string, f func(w *world, s scenario, found findings)) {
 	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
+		t.Run(prefix+s.name, func(t *testing.T) {
 			t.Parallel()
 			inWorld(t, func(w *world) {
-				w.settle(s)
-				random := rand.New(rand.NewPCG(seed(w.t), 0))
-				w.tryAll(s, random).report(w.t)
+				found := findings{}
+				f(w, s, found)
+				found.report(w.t)
 			})
 		})
 	}
@@ -69,9 +77,9 @@ func pick[T fmt.Stringer](random *rand.Rand, trials []T) []T {
 }
 
 // tryAll runs the selected trials of each verb and fault.
-func (w *world) tryAll(s scenario, random *rand.Rand) findings {
+func (w *world) tryAll(s scenario, found findings) {
 	w.t.Helper()
-	found := findings{}
+	random := w.random()
 	for _, verb := range verbs {
 		points := w.points(s, verb)
 		for _, f := range faults() {
@@ -81,8 +89,9 @@ func (w *world) tryAll(s scenario, random *rand.Rand) findings {
 			}
 		}
 	}
-	return found
 }
+
+func (w *world) random() *rand.Rand { return rand.New(rand.NewPCG(seed(w.t), 0)) }
 
 var anySeed = rand.Uint64()
 

@@ -15,20 +15,13 @@ import (
 func TestFormerBuildsAndThisOneReadEachOthersState(t *testing.T) {
 	for _, commit := range []string{"4f593da9", "cd67cdc8"} {
 		former := buildFormer(t, commit)
-		for _, s := range scenarios() {
-			t.Run(commit+"/"+s.name, func(t *testing.T) {
-				t.Parallel()
-				inWorld(t, func(w *world) {
-					w.settle(s)
-					found := findings{}
-					for _, then := range []string{del, gc, again} {
-						found.add(w.changed(s, w.plugin, former, then), "taken back, "+then)
-						found.add(w.changed(s, former, w.plugin, then), "updated, "+then)
-					}
-					found.report(w.t)
-				})
-			})
-		}
+		inEach(t, commit+"/", func(w *world, s scenario, found findings) {
+			w.settle(s)
+			for _, then := range []string{del, gc, again} {
+				found.add(w.changed(s, w.plugin, former, then), "taken back, "+then)
+				found.add(w.changed(s, former, w.plugin, then), "updated, "+then)
+			}
+		})
 	}
 }
 

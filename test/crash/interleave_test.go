@@ -2,7 +2,6 @@ package crash_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ func (s *stage) tryAll(stopped part, actors []part, judge func(*stage, []act) []
 	s.t.Helper()
 	found := findings{}
 	points := s.points(stopped)
-	random := rand.New(rand.NewPCG(seed(s.t), 0))
+	random := s.random()
 	for _, actor := range actors {
 		var list []interleaving
 		for at := range points + 1 { // the number may differ between runs, so one more is tried

@@ -62,21 +62,14 @@ func (l loss) String() string {
 }
 
 func TestPowerFailureBreaksNoVerbAndLeavesNoState(t *testing.T) {
-	for _, s := range scenarios() {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			inWorld(t, func(w *world) {
-				w.onePod = true
-				w.boot(boots[0])
-				w.settle(s)
-				random, found := rand.New(rand.NewPCG(seed(w.t), 0)), findings{}
-				for _, l := range pick(random, w.losses(s)) {
-					found.add(w.lose(s, l), fmt.Sprintf("%s='%s'", extent, l))
-				}
-				found.report(w.t)
-			})
-		})
-	}
+	inEach(t, "", func(w *world, s scenario, found findings) {
+		w.onePod = true
+		w.boot(boots[0])
+		w.settle(s)
+		for _, l := range pick(w.random(), w.losses(s)) {
+			found.add(w.lose(s, l), fmt.Sprintf("%s='%s'", extent, l))
+		}
+	})
 }
 
 var boots = [2]string{"5d4ae9a0-8a3c-4a6b-9f51-3c1f0f0e7c01", "e7b6c3d2-1f7e-4b0a-8d57-9a2f4c6d8e02"}

@@ -77,17 +77,24 @@ func program(dir string) *exec.Cmd {
 	return cmd
 }
 
-// try runs the program. v applies to the mkdirat call with the number at; 0 = to none.
-func try(t *testing.T, i *inject.Injector, at int, v inject.Verdict) (dir, out string, calls []inject.Call, exit int) {
+// A ran is one run of the program.
+type ran struct {
+	dir, out string
+	calls    []inject.Call
+	exit     int
+}
+
+// try runs the program below an injector of these calls. v applies to the mkdirat call with the number at; 0 = to none.
+func try(t *testing.T, which inject.Calls, at int, v inject.Verdict) (r ran) {
 	t.Helper()
-	dir = t.TempDir()
-	must(t, os.Mkdir(dir+"/child", 0o755))
+	r.dir = t.TempDir()
+	must(t, os.Mkdir(r.dir+"/child", 0o755))
 	var stdout strings.Builder
-	cmd := program(dir)
+	cmd := program(r.dir)
 	cmd.Stdout = &stdout
 	mkdirs := 0
-	must(t, i.Run(cmd, func(c inject.Call) inject.Verdict {
-		calls = append(calls, c)
+	must(t, inject.New(t, which).Run(cmd, func(c inject.Call) inject.Verdict {
+		r.calls = append(r.calls, c)
 		if c.Child || c.Name != "mkdirat" {
 			return inject.Verdict{}
 		}
@@ -96,68 +103,56 @@ func try(t *testing.T, i *inject.Injector, at int, v inject.Verdict) (dir, out s
 		}
 		return inject.Verdict{}
 	}))
-	return dir, stdout.String(), calls, cmd.ProcessState.ExitCode()
+	r.out, r.exit = stdout.String(), cmd.ProcessState.ExitCode()
+	return r
 }
 
 var must = difftest.Must
 
 func count(t *testing.T, dir string) int { return len(difftest.Names(t, dir)) }
 
-func injector(t *testing.T) *inject.Injector { return inject.New(t, inject.Changes) }
-
 func TestChildrenAreCountedSeparatelyFromThreads(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		dir, out, calls, exit := try(t, injector(t), 0, inject.Verdict{})
-		if exit != 0 || out != fmt.Sprint(files) {
-			t.Fatal(exit, out)
-		}
+		r := try(t, inject.Changes, 0, inject.Verdict{})
 		numbers := map[string]int{}
-		for _, c := range calls {
+		for _, c := range r.calls {
 			numbers[fmt.Sprint(c.Name, c.Child)]++
-			if c.Name == "mkdirat" && filepath.Dir(c.Path) != dir && filepath.Dir(c.Path) != dir+"/child" {
+			if c.Name == "mkdirat" && filepath.Dir(c.Path) != r.dir && filepath.Dir(c.Path) != r.dir+"/child" {
 				t.Error(c)
 			}
 		}
-		want := map[string]int{"mkdiratfalse": files, "mkdirattrue": files, "writefalse": 1, "exit_groupfalse": 1}
-		if fmt.Sprint(numbers) != fmt.Sprint(want) {
-			t.Errorf("got %v, want %v", numbers, want)
-		}
-		if last := calls[len(calls)-1]; last.Name != "exit_group" || last.N != files+2 {
-			t.Errorf("the last call is %v", last)
+		difftest.Equal(t, numbers, map[string]int{"mkdiratfalse": files, "mkdirattrue": files, "writefalse": 1, "exit_groupfalse": 1})
+		if last := r.calls[len(r.calls)-1]; last.Name != "exit_group" || last.N != files+2 || r.exit != 0 || r.out != fmt.Sprint(files) {
+			t.Errorf("the last call is %v, exit code %d, %q", last, r.exit, r.out)
 		}
 	})
 }
 
-func TestKilledProgramHasMadeEarlierCalls(t *testing.T) {
+func TestVerdictAffectsOneCall(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		i := injector(t)
-		for _, at := range []int{1, 7, files} {
-			dir, out, _, exit := try(t, i, at, inject.Verdict{Kill: true})
-			if exit != -1 || out != "" {
-				t.Errorf("%d, %q", exit, out)
-			}
-			if got := count(t, dir) - 1; got != at-1 {
-				t.Errorf("killed before call %d it has made %d", at, got)
-			}
-		}
-	})
-}
-
-func TestErrnoAffectsOneCallWithoutEffect(t *testing.T) {
-	linktest.Run(t, func(t *testing.T) {
-		dir, out, _, exit := try(t, injector(t), 3, inject.Verdict{Errno: unix.EROFS})
-		if got := count(t, dir) - 1; exit != 0 || out != fmt.Sprint(files-1) || got != files-1 {
-			t.Errorf("%d, %s, %d files", exit, out, got)
+		for _, c := range []struct {
+			at         int
+			v          inject.Verdict
+			exit, made int
+			out        string
+		}{
+			{1, inject.Verdict{Kill: true}, -1, 0, ""}, // it has made the calls before
+			{7, inject.Verdict{Kill: true}, -1, 6, ""},
+			{files, inject.Verdict{Kill: true}, -1, files - 1, ""},
+			{3, inject.Verdict{Errno: unix.EROFS}, 0, files - 1, fmt.Sprint(files - 1)},
+		} {
+			r := try(t, inject.Changes, c.at, c.v)
+			difftest.Same(t, fmt.Sprintf("%+v", c), []any{r.exit, count(t, r.dir) - 1, r.out}, []any{c.exit, c.made, c.out})
 		}
 	})
 }
 
 func TestChildOutlivesKilledProgram(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		i, dir := injector(t), t.TempDir()
+		dir := t.TempDir()
 		must(t, os.Mkdir(dir+"/child", 0o755))
 		cmd := program(dir)
-		must(t, i.Run(cmd, func(c inject.Call) inject.Verdict { return inject.Verdict{Kill: c.Child} }))
+		must(t, inject.New(t, inject.Changes).Run(cmd, func(c inject.Call) inject.Verdict { return inject.Verdict{Kill: c.Child} }))
 		difftest.Same(t, "exit code", cmd.ProcessState.ExitCode(), -1)
 		difftest.Eventually(t, "all of its own", func() bool { return count(t, dir+"/child") == files })
 	})
@@ -165,23 +160,18 @@ func TestChildOutlivesKilledProgram(t *testing.T) {
 
 func TestReadsAndExitsOfChildrenAreIntercepted(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		dir, out, calls, exit := try(t, inject.New(t, inject.Changes|inject.Reads), 0, inject.Verdict{})
-		if exit != 0 || out != fmt.Sprint(files) {
-			t.Fatal(exit, out)
-		}
+		r := try(t, inject.Changes|inject.Reads, 0, inject.Verdict{})
 		var reads int
 		var last inject.Call
-		for _, c := range calls {
-			if c.Name == "newfstatat" && c.Path == dir {
+		for _, c := range r.calls {
+			if c.Name == "newfstatat" && c.Path == r.dir {
 				reads++
 			}
 			if c.Child {
 				last = c
 			}
 		}
-		if reads != 1 || last.Name != "exit_group" {
-			t.Errorf("%d reads of the directory, the children's last call is %v", reads, last)
-		}
+		difftest.Equal(t, []any{r.exit, r.out, reads, last.Name}, []any{0, fmt.Sprint(files), 1, "exit_group"})
 	})
 }
 
@@ -228,7 +218,7 @@ func TestHeldCallIsMadeWhenReleased(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		dir, goOn, held := t.TempDir(), make(chan struct{}), make(chan struct{})
 		must(t, os.Mkdir(dir+"/child", 0o755))
-		i, done := injector(t), make(chan error, 1)
+		i, done := inject.New(t, inject.Changes), make(chan error, 1)
 		go func() {
 			done <- i.Run(program(dir), func(c inject.Call) inject.Verdict {
 				if c.Child || c.Name != "exit_group" {
