@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,18 +114,6 @@ func TestMultusUsesPathsOfOurLibrary(t *testing.T) {
 		}
 	}
 	difftest.Equal(t, nadutils.GetCNIDeviceInfoPath("net1"), filepath.Join(devinfo.CNIDir, "net1"))
-}
-
-func TestWeReadFilesOfMultus(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "k8s.cni.cncf.io", "devinfo")
-	path := filepath.Join(dir, "net-abc_net1")
-	theirs := nadv1.DeviceInfo{Type: "pci", Version: "1.0.0", Pci: &nadv1.PciDevice{PciAddress: "0000:03:00.2"}}
-	must(t, os.MkdirAll(dir, 0o755))
-	must(t, nadutils.SaveDeviceInfoForCNI(path, &theirs))
-	got, err := devinfo.ReadFile(path)
-	must(t, err)
-	want := &devinfo.Info{Type: devinfo.TypePCI, Version: "1.0.0", PCI: &devinfo.PCI{Address: "0000:03:00.2"}}
-	difftest.Equal(t, string(got.Encode()), string(want.Encode()))
 }
 
 var must = difftest.Must
