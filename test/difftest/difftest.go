@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -244,6 +245,24 @@ func ReadCalls(t testing.TB) (calls int) {
 	_, err := fmt.Sscan(after, &calls)
 	Must(t, err)
 	return calls
+}
+
+// A Log may be read while it is written.
+type Log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *Log) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
+}
+
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // Unprintable has characters that a terminal or a reader obeys: escape sequences of 7 and 8 bits, control characters, and

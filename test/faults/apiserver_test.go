@@ -144,27 +144,9 @@ var refusals = map[string]func(of schema.GroupResource, why error) error{
 const noObject = "no object"
 
 // said is what the libraries of Kubernetes log.
-var said transcript
+var said difftest.Log
 
 func init() { klog.SetSlogLogger(slog.New(slog.NewTextHandler(&said, nil))) }
-
-// A transcript is a log that may be read while it is written.
-type transcript struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (t *transcript) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-func (t *transcript) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
-}
 
 // A refuser makes each call of a client fail once.
 type refuser struct {
@@ -236,7 +218,7 @@ func TestCallOfAPIServerThatFailsIsSaidAndRepeated(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
 			made := dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`))
-			server, refuser, log := dratest.APIServer(nil, made), &refuser{fault: fault, failed: map[string]bool{}, asked: map[string]bool{}}, &transcript{}
+			server, refuser, log := dratest.APIServer(nil, made), &refuser{fault: fault, failed: map[string]bool{}, asked: map[string]bool{}}, &difftest.Log{}
 			r, n, client := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev"), refuser.between(server)
 			r.UsePlugins()
 			o := &r.Options
@@ -288,7 +270,7 @@ func permissions(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(allowed))
 }
 
-func (r *refuser) expectSaid(t *testing.T, log *transcript) {
+func (r *refuser) expectSaid(t *testing.T, log *difftest.Log) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()

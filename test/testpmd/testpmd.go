@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,11 +31,9 @@ func Arguments(t *testing.T) []string {
 
 // An Application is a running command.
 type Application struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-
-	mu  sync.Mutex
-	out strings.Builder
+	difftest.Log // its output
+	cmd          *exec.Cmd
+	ended        chan struct{}
 }
 
 // Run starts a command. The end of the test kills it at the latest.
@@ -49,23 +46,10 @@ func Run(t *testing.T, cmd *exec.Cmd) *Application {
 	t.Cleanup(func() {
 		a.End()
 		if t.Failed() {
-			t.Logf("%s\n%s", cmd, a.Said())
+			t.Logf("%s\n%s", cmd, a)
 		}
 	})
 	return a
-}
-
-// Write records the command's output.
-func (a *Application) Write(text []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.out.Write(text)
-}
-
-func (a *Application) Said() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.out.String()
 }
 
 // End stops the command with SIGTERM, or kills it if it does not end.
@@ -103,8 +87,8 @@ func Start(t *testing.T, cmd *exec.Cmd) *Prompt {
 // ask repeats a command until the output contains the text. It returns false if the text does not appear in time.
 func (p *Prompt) ask(t *testing.T, within time.Duration, command, want string) bool {
 	t.Helper()
-	from := len(p.Said())
-	for deadline := time.Now().Add(within); !strings.Contains(p.Said()[from:], want); {
+	from := len(p.String())
+	for deadline := time.Now().Add(within); !strings.Contains(p.String()[from:], want); {
 		select {
 		case <-p.ended:
 			t.Fatalf("%s: testpmd has ended", command)

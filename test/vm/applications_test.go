@@ -149,7 +149,7 @@ func TestDPDKSendsPacketsOnVDPA(t *testing.T) {
 	dpdk := pod.start(t, append(shown(t, "net_virtio_user0,path=${DEVINFO_NET1_VDPA_PATH:?}"), "--", "--forward-mode=io", "--tx-first", "--eth-peer=0,02:00:00:00:0d:00",
 		"--stats-period=1", "--total-num-mbufs=2048")...)
 	arrived := regexp.MustCompile(`RX-packets: [1-9]`)
-	eventually(t, "packets arrive", func() bool { return arrived.MatchString(dpdk.Said()) })
+	eventually(t, "packets arrive", func() bool { return arrived.MatchString(dpdk.String()) })
 	dpdk.End()
 }
 
