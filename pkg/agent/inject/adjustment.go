@@ -63,8 +63,8 @@ func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 		if discovery.IsSocket(n.info.Type) && reached(g.mounts, discovery.Identity(n.info), n.socketDir) != "" {
 			granted.Refusals = nil // the pod already mounts the socket
 		}
-		if err == nil {
-			err = g.granted(granted, makesSocket(n.info))
+		if facts := n.info.Texts(); err == nil { // the container, not its peer, may create the socket
+			err = g.granted(granted, facts["mode"] == "server" || facts["role"] == "master")
 		}
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", n.Interface, err)
@@ -73,7 +73,8 @@ func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, ne
 	return nil
 }
 
-// granted adds the device nodes and directories of one grant, and records its refusals.
+// granted adds the device nodes and directories of one grant, and records its refusals. The container creates the socket in
+// the directories if makesSocket.
 func (a *adjustment) granted(by grant.Grant, makesSocket bool) error {
 	for _, r := range by.Refusals {
 		a.withheld = append(a.withheld, withheld{ByPolicy, r})
@@ -107,12 +108,6 @@ func (a *adjustment) variables(nics []nic, mounted bool) {
 	if all := cdispec.RDMADevices(infos); all != "" {
 		a.variable(all)
 	}
-}
-
-// makesSocket reports whether the container, not its peer, creates the socket.
-func makesSocket(info *devinfo.Info) bool {
-	facts := info.Texts()
-	return facts["mode"] == "server" || facts["role"] == "master"
 }
 
 // mount adds a mount. It returns false and records the reason if another mount of the container prevents it.

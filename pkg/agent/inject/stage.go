@@ -39,11 +39,12 @@ const (
 )
 
 // open creates the directory, removes the temporary files of killed writers, and sets the label.
-func (s *stage) open() (err error) {
-	if s.label, err = label(); err != nil {
-		return err
+func (s *stage) open() error {
+	kinds, err := os.ReadFile("/proc/filesystems") // it lists selinuxfs only if SELinux is enabled (init_sel_fs in security/selinux/selinuxfs.c)
+	if bytes.Contains(kinds, []byte("\tselinuxfs\n")) {
+		s.label = containerLabel
 	}
-	if err := cmp.Or(os.MkdirAll(s.root, forAll), os.Chmod(s.root, forAll)); err != nil { // Mkdir applies the umask
+	if err := cmp.Or(err, os.MkdirAll(s.root, forAll), os.Chmod(s.root, forAll)); err != nil { // Mkdir applies the umask
 		return err
 	}
 	return store.Private(s.root).Sweep(func(string) {})
@@ -174,16 +175,6 @@ func (s stage) netns(sandbox string) (string, error) {
 
 // containerLabel is the SELinux label that containers of all categories may read.
 const containerLabel = "system_u:object_r:container_file_t:s0"
-
-// label returns containerLabel if SELinux is enabled, else "". The kernel registers the filesystem
-// selinuxfs only if SELinux is enabled (init_sel_fs in security/selinux/selinuxfs.c).
-func label() (string, error) {
-	kinds, err := os.ReadFile("/proc/filesystems")
-	if err != nil || !bytes.Contains(kinds, []byte("\tselinuxfs\n")) {
-		return "", err
-	}
-	return containerLabel, nil
-}
 
 func (s stage) setLabel(path string) error {
 	if s.label == "" {

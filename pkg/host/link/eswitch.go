@@ -21,7 +21,7 @@ type Eswitch struct {
 	// Mode returns devlink's eswitch mode of a PCI device. It returns an error such as ENODEV if devlink does not
 	// know the device.
 	Mode func(pf string) (string, error)
-	// Ports returns the devlink ports of a PCI device.
+	// Ports returns the devlink ports of a PCI device, all or none.
 	Ports func(pf string) ([]PortRecord, error)
 }
 

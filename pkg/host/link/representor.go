@@ -33,9 +33,6 @@ func (e Eswitch) Representor(pf string, flavour Flavour, number int) (name, sour
 	f := function{address, flavour, uint64(number)}
 	var found, unclear []candidate
 	ports, broken := e.Ports(address.String())
-	if broken != nil { // then ports may be incomplete
-		ports = nil
-	}
 	if found = f.among(ports); len(found) == 0 {
 		found, unclear, err = e.inSysfs(f, ports)
 	}
