@@ -83,7 +83,7 @@ func (p pod) inside(t *testing.T, args ...string) *exec.Cmd {
 	info, err := devinfo.ReadFile(p.dir + "/net1.json")
 	must(t, err)
 	// The socket's directory is the same as on the node.
-	facts := cdispec.Variables("net1", info, func(socket string) string { return socket })
+	facts := cdispec.Variables(cdispec.Variable("net1"), info, func(socket string) string { return socket })
 	cmd.Env = append(append(os.Environ(), "DEVINFO_NET1=/var/run/k8s.cni.cncf.io/devinfo/net1.json"), facts...)
 	return cmd
 }

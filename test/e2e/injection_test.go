@@ -50,7 +50,7 @@ func (v *view) given() given {
 		if err != nil { // the file of all networks
 			continue
 		}
-		for _, fact := range cdispec.Variables(strings.TrimSuffix(strings.TrimPrefix(path, infoDir), ".json"), info, handed) {
+		for _, fact := range cdispec.Variables(cdispec.Variable(strings.TrimSuffix(strings.TrimPrefix(path, infoDir), ".json")), info, handed) {
 			name, value, _ := strings.Cut(fact, "=")
 			if g.Environment[name] == value {
 				delete(g.Environment, name)
