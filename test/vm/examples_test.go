@@ -27,7 +27,6 @@ func TestExampleSRIOVAttachesVF(t *testing.T) {
 		t.Errorf("result %+v", r.made)
 	}
 	r.end()
-	nothingBut(t, sriovDir)
 }
 
 // The VF of the real igb is on vfio-pci, in its real IOMMU group. standin replaces sriov-cni, and fails once like it.
@@ -41,7 +40,8 @@ func TestExampleSRIOVWithDPDKSendsFrames(t *testing.T) {
 	r := example{
 		name: "sriov-dpdk", deviceID: "0000:01:10.6", pool: poolPCI("0000:01:10.6"), settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:01:00.0"]}`,
 		info:  pciInfo("0000:01:10.6", "0000:01:00.0"),
-		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, firstDel: "failed to get netlink device with name net1: Link not found",
+		nodes: []string{"/dev/vfio/vfio", group(t, "0000:01:10.6")}, left: []string{"pci/0000:01:10.6"}, // sriov-cni's lock, until the namespace ends
+		firstDel: "failed to get netlink device with name net1: Link not found",
 	}.begin(t)
 	r.command[len(r.command)-1] += " --total-num-mbufs=2048"
 	dpdk := adjusted(sandboxID, r.adjustment).start(t, r.command...)
@@ -51,7 +51,6 @@ func TestExampleSRIOVWithDPDKSendsFrames(t *testing.T) {
 	if driver, _ := os.Readlink("/sys/bus/pci/devices/0000:01:10.6/driver"); filepath.Base(driver) != "vfio-pci" {
 		t.Errorf("the VF is on %s", driver)
 	}
-	nothingBut(t, sriovDir, "pci/0000:01:10.6") // sriov-cni's lock, until the namespace ends
 }
 
 // The real host-device moves the virtio PF.
@@ -73,17 +72,10 @@ func TestExampleOVSAttachesRepresentor(t *testing.T) {
 	const representor = "eni1npf0vf1"
 	r := example{
 		name: "ovs", host: "enp1s0v1", deviceID: "0000:01:10.2", settings: `{}`, binDir: switchDir(t),
-		info: representedInfo("0000:01:10.2", representor),
+		info: representedInfo("0000:01:10.2", representor), port: representor,
 	}.begin(t)
-	if bridgeOf(representor) != "br-hw" {
-		t.Error("the representor is not in the bridge")
-	}
 	same(t, "VLAN of the port", run(t, "ovs-vsctl", "get", "port", representor, "tag"), "100")
 	r.end()
-	if bridgeOf(representor) != "" {
-		t.Error("the representor is still in the bridge")
-	}
-	nothingBut(t, "/var/lib/cni/ovs-cni")
 }
 
 // The vDPA device is on a VF of virtio, with the real vp_vdpa and vhost_vdpa. standin, Open vSwitch and netdevsim are
@@ -91,22 +83,14 @@ func TestExampleOVSAttachesRepresentor(t *testing.T) {
 func TestExampleVDPAAttachesRepresentor(t *testing.T) {
 	needs(t, "vpvdpa", "nsim")
 	path := node(t, "vpvdpa0")
-	r := example{
+	example{
 		name: "vdpa", deviceID: "0000:02:00.1", settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:02:00.0"]}`, binDir: switchDir(t),
 		pool: `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"vpvdpa0","driver":"vhost","path":"/dev/vhost-vdpa-77","pci-address":"0000:02:00.1"}}`,
 		info: fmt.Sprintf(`{"type": "vdpa", "version": "1.1.0", "vdpa": {"parent-device": "vpvdpa0", "driver": "vhost", "path": %q,
 			"pci-address": "0000:02:00.1", "pf-pci-address": "0000:02:00.0", "representor-device": "eni1npf0vf0"}}`, path),
-		nodes: []string{path},
-	}.begin(t)
-	if bridgeOf("eni1npf0vf0") != "br-hw" {
-		t.Error("the representor is not in the bridge")
-	}
-	r.end()
-	if bridgeOf("eni1npf0vf0") != "" {
-		t.Error("the representor is still in the bridge")
-	}
+		nodes: []string{path}, port: "eni1npf0vf0",
+	}.begin(t).end()
 	same(t, "node of the vDPA device", node(t, "vpvdpa0"), path)
-	nothingBut(t, "/var/lib/cni/ovs-cni")
 }
 
 // switchDir returns a directory with this program as devinfo, and starts Open vSwitch with the bridge br-hw.
@@ -172,7 +156,6 @@ func rdmaExample(t *testing.T, e example, stays bool) {
 	if !exists(rdma) {
 		t.Error("the RDMA device is not back")
 	}
-	nothingBut(t, sriovDir)
 }
 
 // captured unpacks a captured host's /sys, and creates dummies instead of its interfaces.
@@ -210,7 +193,7 @@ func TestExampleKubeVirtAttachesVFIOFunction(t *testing.T) {
 	r := example{
 		name: "kubevirt", ifName: ifName, deviceID: vf, pool: poolPCI(vf), settings: `{"injectDeviceNodes": true, "allowedDevices": ["0000:01:00.0"]}`,
 		info: pciInfo(vf, "0000:01:00.0"), nodes: []string{"/dev/vfio/vfio", group(t, vf)},
-		firstDel: "failed to get netlink device with name " + ifName + ": Link not found",
+		firstDel: "failed to get netlink device with name " + ifName + ": Link not found", left: []string{"pci/" + vf},
 	}.begin(t)
 	if now := portrait(t, vf, "enp1s0", 3); !strings.Contains(now, "vlan 100") {
 		t.Errorf("the VF has not its VLAN: %s", now)
@@ -221,5 +204,4 @@ func TestExampleKubeVirtAttachesVFIOFunction(t *testing.T) {
 	if now := portrait(t, vf, "enp1s0", 3); strings.Contains(now, "vlan") {
 		t.Errorf("the VF still has a VLAN: %s", now)
 	}
-	nothingBut(t, sriovDir, "pci/"+vf)
 }

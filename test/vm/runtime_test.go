@@ -107,13 +107,13 @@ func (a *attachment) attach() string {
 	return sorted(a.t, string(raw))
 }
 
-// add compares the result of ADD with JSON. MAC0, MAC1, … stand for the result's addresses. The order of keys does
-// not matter, because libcni does not keep it.
+// add compares the result of ADD with JSON, where MAC stands for any address. The order of keys does not matter, because
+// libcni does not keep it.
 func (a *attachment) add(want string) {
 	a.t.Helper()
 	result := a.attach()
-	for n, mac := range macs(a.t, result) {
-		want = strings.ReplaceAll(want, fmt.Sprint("MAC", n), mac)
+	if strings.Contains(want, `"MAC"`) {
+		result = regexp.MustCompile(`([0-9a-f]{2}:){5}[0-9a-f]{2}`).ReplaceAllString(result, "MAC")
 	}
 	same(a.t, "result", result, sorted(a.t, want))
 }

@@ -25,11 +25,13 @@ import (
 type example struct {
 	name     string // name of the file without .yaml
 	deviceID string
-	pool     string // device-info file of the device plugin; "" = none
-	settings string // node settings in JSON
-	binDir   string // directory of plugins that come first; "" = none
-	ifName   string // "" = net1
-	host     string // interface on the host that moves into the pod; "" = none
+	pool     string   // device-info file of the device plugin; "" = none
+	settings string   // node settings in JSON
+	binDir   string   // directory of plugins that come first; "" = none
+	ifName   string   // "" = net1
+	host     string   // interface on the host that moves into the pod; "" = none
+	port     string   // representor that is in the bridge br-hw meanwhile; "" = none
+	left     []string // files that sriov-cni leaves
 
 	info  string   // expected device-info file
 	nodes []string // expected device nodes of a container
@@ -102,6 +104,9 @@ func (e example) begin(t *testing.T) *trial {
 	if got := r.made.Interfaces[found].Mac; e.host != "" && (got != r.hardware || onHost(e.host) || !inPod(sandboxID, e.ifName)) {
 		t.Errorf("%s is not in the pod: %s", e.host, text)
 	}
+	if e.port != "" {
+		same(t, "bridge of "+e.port, bridgeOf(e.port), "br-hw")
+	}
 	r.adjustment = r.container(r.nri)
 	given(t, r.adjustment, e.ifName, file, e.nodes...)
 	return r
@@ -161,6 +166,11 @@ func (r *trial) end() {
 	if r.host != "" && (!onHost(r.host) || mac(r.t, r.host) != r.hardware) {
 		r.t.Errorf("%s is not back", r.host)
 	}
+	if r.port != "" {
+		same(r.t, "bridge of "+r.port, bridgeOf(r.port), "")
+	}
+	nothingBut(r.t, sriovDir, r.left...)
+	nothingBut(r.t, "/var/lib/cni/ovs-cni")
 	if leases, _ := filepath.Glob("/var/lib/cni/networks/*/*.*.*.*"); len(leases) > 0 {
 		r.t.Errorf("left behind: %s", leases)
 	}

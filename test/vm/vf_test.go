@@ -3,7 +3,6 @@
 package vm_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -73,19 +72,6 @@ func TestDevicesAreFoundByIDAndByInterface(t *testing.T) {
 			}
 		})
 	}
-}
-
-// macs returns the MAC addresses in the result. macvlan and bridge choose random ones.
-func macs(t *testing.T, result string) (list []string) {
-	t.Helper()
-	var r struct{ Interfaces []struct{ Mac string } }
-	if err := json.Unmarshal([]byte(result), &r); err != nil {
-		t.Fatalf("%v: %s", err, result)
-	}
-	for _, i := range r.Interfaces {
-		list = append(list, i.Mac)
-	}
-	return list
 }
 
 // The test creates these interfaces itself, because no reference plugin creates all of them.
