@@ -116,7 +116,10 @@ func Prepare(claim *resourceapi.ResourceClaim) error {
 		if n.DeviceKeys == nil {
 			continue
 		}
-		_, _, err = binding.Configure(n.List, inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}, journal.Exclusive, n.DeviceKeys)
+		vf := inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}
+		if _, _, refusal := binding.Configure(n.List, vf, journal.Exclusive, n.DeviceKeys); refusal != nil {
+			err = refusal
+		}
 	}
 	return err
 }

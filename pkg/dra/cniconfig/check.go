@@ -40,15 +40,14 @@ func (p Policy) CheckClass(class *resourceapi.DeviceClassSpec) (all Checked) {
 	if all.tooMany("config", len(class.Config), resourceapi.DeviceConfigMaxSize) {
 		return all
 	}
-	found := 0
+	found := false
 	for n, c := range class.Config {
 		path := fmt.Sprintf("config[%d]", n)
-		if !p.checkConfig(&all, path, c.DeviceConfiguration, fromClass) {
-			continue
-		}
-		if found++; found > 1 {
+		ours := p.checkConfig(&all, path, c.DeviceConfiguration, fromClass)
+		if ours && found {
 			all.add(path, refuse("", "more than one config of driver "+p.Driver, "merge them into one"))
 		}
+		found = found || ours
 	}
 	all.Ours = all.Ours || slices.ContainsFunc(class.Selectors, func(s resourceapi.DeviceSelector) bool {
 		return s.CEL != nil && strings.Contains(s.CEL.Expression, p.Driver)

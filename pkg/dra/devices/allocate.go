@@ -76,9 +76,7 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 				Remedy: "delete the pod, so that it gets a different device, or correct the rules of the node's devices",
 			}
 		}
-		n := nodeDevice(d.Device, s.published[r.Device])
-		n.Reset, n.Withhold = d.Reset, d.Withhold // ADD may come before the next process has read the node
-		own[r.Device] = n
+		own[r.Device] = nodeDevice(d, s.published[r.Device])
 	}
 	return own, nil
 }
@@ -111,8 +109,8 @@ func (n *Node) surveyFor(ctx context.Context, claim types.UID, results []resourc
 }
 
 // nodeDevice converts a device for a record.
-func nodeDevice(d inventory.Device, as resourceapi.Device) *state.NodeDevice {
-	n := &state.NodeDevice{Ref: d.Ref, Published: config.Encode(as)}
+func nodeDevice(d inventory.Decision, as resourceapi.Device) *state.NodeDevice {
+	n := &state.NodeDevice{Ref: d.Device.Ref, Published: config.Encode(as), Reset: d.Reset, Withhold: d.Withhold}
 	n.IfName = cmp.Or(inventory.Text(as.Attributes, inventory.AttrIfName), n.IfName) // the published name is known even while the interface is in a pod
 	return n
 }
@@ -135,17 +133,15 @@ func (a Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Polic
 	}
 	for n := range networks {
 		networks[n].NodeDevice = a[networks[n].Device]
-		if err := configure(&networks[n]); err != nil {
-			if refusal, is := errors.AsType[*cniconfig.Refusal](err); is {
-				refusal.Request = networks[n].Request
-			}
-			return nil, err
+		if refusal := configure(&networks[n]); refusal != nil {
+			refusal.Request = networks[n].Request
+			return nil, refusal
 		}
 	}
 	return networks, nil
 }
 
-func configure(n *cniconfig.Network) error {
+func configure(n *cniconfig.Network) *cniconfig.Refusal {
 	if n.Bare() {
 		return nil
 	}
@@ -177,19 +173,13 @@ func configure(n *cniconfig.Network) error {
 	if n.Driver != "" { // with a userspace driver the device has no interface
 		device.IfName = ""
 	}
-	list, deviceID, err := binding.Configure(n.List, device, inventory.Sharing(Published(n.NodeDevice)), n.DeviceKeys)
-	if err != nil {
-		return err
+	list, deviceID, refusal := binding.Configure(n.List, device, inventory.Sharing(Published(n.NodeDevice)), n.DeviceKeys)
+	if n.List = list; deviceID != "" {
+		capabilities := map[string]json.RawMessage{"deviceID": config.Encode(deviceID)}
+		maps.Copy(capabilities, n.Capabilities)
+		n.Capabilities = capabilities
 	}
-	n.List = list
-	if deviceID == "" {
-		return nil
-	}
-	capabilities := map[string]json.RawMessage{}
-	maps.Copy(capabilities, n.Capabilities)
-	n.Capabilities = capabilities
-	capabilities["deviceID"], err = json.Marshal(deviceID)
-	return err
+	return refusal
 }
 
 // Metadata is the metadata of an attached device for its pod. [state.Execution] contains it in JSON.
@@ -232,9 +222,6 @@ func (n *Node) Attributes(at *state.Attachment, info *devinfo.Info) map[string]r
 	}
 	if node := all[string(inventory.NUMANode)].IntValue; node != nil && n.NUMANode == deviceattribute.ListAttribute {
 		all[string(inventory.NUMANode)] = n.numaList(*node)
-	}
-	if len(all) == 0 {
-		return nil
 	}
 	return all
 }

@@ -248,7 +248,7 @@ func (n *Node) leaveOffer(s survey) {
 		if c.Rule < 0 && !published {
 			continue
 		}
-		one := state.Offered{Name: name, Ref: nodeDevice(c.Device, as).Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as.Attributes, inventory.ResourceName), Why: c.Why}
+		one := state.Offered{Name: name, Ref: nodeDevice(c, as).Ref, Sharing: string(c.Sharing), ResourceName: inventory.Text(as.Attributes, inventory.ResourceName), Why: c.Why}
 		if published { // a device that a claim holds stays published
 			one.Sharing, one.Why = string(inventory.Sharing(as)), ""
 		}

@@ -33,8 +33,8 @@ type plugin struct {
 
 // Configure writes a device into a configuration list. as is the way in which the device is offered. keys are the keys that
 // get the device; nil selects the default key of each plugin. The result deviceID is the capability argument (CNI
-// CONVENTIONS.md), or "" if no plugin in the list declares the capability. The error is a [*cniconfig.Refusal].
-func Configure(list json.RawMessage, d inventory.Device, as journal.SharingMode, keys cniconfig.DeviceKeys) (configured json.RawMessage, deviceID string, err error) {
+// CONVENTIONS.md), or "" if no plugin in the list declares the capability.
+func Configure(list json.RawMessage, d inventory.Device, as journal.SharingMode, keys cniconfig.DeviceKeys) (configured json.RawMessage, deviceID string, err *cniconfig.Refusal) {
 	var confs []map[string]json.RawMessage
 	var plugins []plugin
 	fields := config.Object(list) // cniconfig has checked the list
@@ -60,7 +60,9 @@ func Configure(list json.RawMessage, d inventory.Device, as journal.SharingMode,
 	return config.Encode(fields), b.deviceID, nil
 }
 
-func refuse(rule, remedy string) error { return &cniconfig.Refusal{Rule: rule, Remedy: remedy} }
+func refuse(rule, remedy string) *cniconfig.Refusal {
+	return &cniconfig.Refusal{Rule: rule, Remedy: remedy}
+}
 
 type binder struct {
 	device   inventory.Device
@@ -69,7 +71,7 @@ type binder struct {
 }
 
 // usual writes the device to the default key of a plugin. It sets taken if the plugin attaches the device.
-func (b *binder) usual(p plugin, taken *bool) error {
+func (b *binder) usual(p plugin, taken *bool) *cniconfig.Refusal {
 	capable := p.Capabilities["deviceID"]
 	if capable && b.device.ID() != "" && !b.shared {
 		b.deviceID, *taken = b.device.ID(), true
@@ -87,7 +89,7 @@ func (b *binder) usual(p plugin, taken *bool) error {
 }
 
 // named writes the device to the keys of a plugin that the class names.
-func (b *binder) named(p plugin, keys cniconfig.DeviceKeys) error {
+func (b *binder) named(p plugin, keys cniconfig.DeviceKeys) *cniconfig.Refusal {
 	for _, place := range keys {
 		switch {
 		case place.Plugin != p.Type:
@@ -103,7 +105,7 @@ func (b *binder) named(p plugin, keys cniconfig.DeviceKeys) error {
 }
 
 // put sets a key of a plugin. It refuses a different existing value.
-func (b *binder) put(p plugin, key string) error {
+func (b *binder) put(p plugin, key string) *cniconfig.Refusal {
 	name, conf, value := p.Type, p.conf, b.value(key)
 	switch {
 	case b.shared && key != "master" && key != "bridge":
@@ -134,7 +136,7 @@ func (b *binder) put(p plugin, key string) error {
 	return nil
 }
 
-func (b *binder) conflict(name, key string, raw json.RawMessage) error {
+func (b *binder) conflict(name, key string, raw json.RawMessage) *cniconfig.Refusal {
 	return refuse(fmt.Sprintf("plugin %s: the config has %s: %s, but %s is allocated", name, key, raw, b), "remove "+key+" from the config, because the driver sets it")
 }
 

@@ -46,7 +46,7 @@ type Rule struct {
 	OnDifference         string                     `json:"onDifference"`         // only exclusive: "withhold" or "offer" (default) devices that a pod left different in a way that is not known to harm
 	Reset                string                     `json:"reset"`                // only exclusive: bind the driver again after each pod: "auto" (default) for drivers that tests have bound again, "always" for each PCI function, or "never"
 	Attachments          int64                      `json:"attachments"`          // only shared: capacity; 0 = DefaultAttachments
-	Bandwidth            json.RawMessage            `json:"bandwidth"`            // only shared: capacity in bit/s, a [resource.Quantity]; nil = none
+	Bandwidth            *json.RawMessage           `json:"bandwidth"`            // only shared: capacity in bit/s, a [resource.Quantity]; nil = none
 }
 
 // matchers are the keys of rules that list values of a device.
@@ -244,9 +244,6 @@ func (r *rule) check() error {
 	if n := slices.Index(r.Drivers, ""); n >= 0 {
 		return fmt.Errorf("drivers[%d]: the name is empty; give a driver such as \"mlx5_core\"", n)
 	}
-	if string(r.Bandwidth) == "null" {
-		r.Bandwidth = nil
-	}
 	const longest = resourceapi.DeviceAttributeMaxValueLength
 	switch {
 	case r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0:
@@ -275,9 +272,9 @@ func (r *rule) check() error {
 		return fmt.Errorf("attachments: %d is less than 0; remove it for the default, %d", r.Attachments, DefaultAttachments)
 	}
 	if r.Bandwidth != nil {
-		err := r.bandwidth.UnmarshalJSON(r.Bandwidth)
+		err := r.bandwidth.UnmarshalJSON(*r.Bandwidth)
 		if n, whole := r.bandwidth.AsInt64(); err != nil || !whole || n < 1 {
-			return fmt.Errorf(`bandwidth: %s is not a whole number of bit/s above 0, such as "25G"`, r.Bandwidth)
+			return fmt.Errorf(`bandwidth: %s is not a whole number of bit/s above 0, such as "25G"`, *r.Bandwidth)
 		}
 	}
 	return nil

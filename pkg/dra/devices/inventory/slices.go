@@ -19,9 +19,6 @@ type Slice struct {
 	Devices []resourceapi.Device `json:"devices,omitempty"`
 }
 
-// maxDevices is the maximum number of devices in a slice that has a tainted device.
-const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
-
 // Published are the devices in ResourceSlices, by name.
 type Published map[string]resourceapi.Device
 
@@ -57,7 +54,6 @@ func Pool(decisions []Decision, ours Published) Published {
 		if isOffered && Sharing(d) == journal.Shared { // an offered shared device is still on the host, so its facts are current
 			continue
 		}
-		d = *d.DeepCopy()
 		var here bool
 		if d.Taints, here = taints[name]; !here {
 			d.Taints = taint(TaintGone)
@@ -138,6 +134,7 @@ type place struct {
 // slice, so that one more or one less VF rewrites only that slice. The first slice also has all devices that are neither a
 // VF nor on a VF.
 func Slices(devices Published) (list []Slice) {
+	const maxDevices = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures // in a slice that has a tainted device
 	places := make([]place, 0, len(devices))
 	pfs := map[string]bool{} // PFs with VFs
 	for _, d := range devices {
