@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // Report is the status of all devices that a driver has allocated to a claim.
@@ -38,11 +40,7 @@ var ErrGone = errors.New("the claim no longer exists")
 // server refuses another claim of the same name.
 func Apply(ctx context.Context, client kubernetes.Interface, r Report) error {
 	claims, status := client.ResourceV1().ResourceClaims(r.Namespace), resourceac.ResourceClaimStatus()
-	data, err := json.Marshal(r.Devices) // JSON is the same for both types of a device's status
-	if err == nil {
-		err = json.Unmarshal(data, &status.Devices)
-	}
-	if err != nil {
+	if err := json.Unmarshal(config.Encode(r.Devices), &status.Devices); err != nil { // JSON is the same for both types
 		return err
 	}
 	configuration := resourceac.ResourceClaim(r.Name, r.Namespace).WithUID(r.UID).WithStatus(status)
