@@ -155,15 +155,12 @@ func (r *refusals) checkKeys(fields map[string]json.RawMessage, source resourcea
 // oneOf refuses a key that is missing or that has neither of two values.
 func (r *refusals) oneOf(fields map[string]json.RawMessage, key string, values []string) {
 	var have string
-	v, given := fields[key]
-	if given && json.Unmarshal(v, &have) == nil && slices.Contains(values, have) {
-		return
+	remedy := fmt.Sprintf("use %q or %q", values[0], values[1])
+	if v, given := fields[key]; !given {
+		r.add(key, key+" is missing", remedy)
+	} else if json.Unmarshal(v, &have) != nil || !slices.Contains(values, have) {
+		r.add(key, key+" "+bare(v)+" is not known", remedy)
 	}
-	have = "is missing"
-	if given {
-		have = bare(v) + " is not known"
-	}
-	r.add(key, key+" "+have, fmt.Sprintf("use %q or %q", values[0], values[1]))
 }
 
 // bare returns a JSON value in quotes. A string does not get a second pair.

@@ -134,9 +134,6 @@ func (h Host) routes() (advertised, owned map[string]string) {
 // unusable returns why the next pod could not use a device; "" = it could. Where its interface is does not count, because
 // a process that keeps a network namespace changes.
 func unusable(d *Device, c settings.Condition, carry bool) string {
-	if d.IfName == "" {
-		c = settings.Condition{}
-	}
 	c.Of, c.Carry, c.Closed = d.found, carry, d.Closed
 	for _, f := range settings.Usable(c) {
 		switch {

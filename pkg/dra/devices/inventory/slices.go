@@ -9,7 +9,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"devinfo-cni.io/devinfo/pci"
 	"devinfo-cni.io/pkg/core/journal"
 )
 
@@ -124,7 +123,7 @@ func OnePerClaim(attachments int64) map[resourceapi.QualifiedName]resourceapi.De
 type place struct {
 	part     int    // number of the device's group; each group begins a new slice
 	number   int    // number of the VF that it is or is on; -1 = neither
-	function string // name of its PF, or ""
+	function string // address of its PF, or ""
 	name     string
 }
 
@@ -138,10 +137,7 @@ func Slices(devices Published) (list []Slice) {
 	places := make([]place, 0, len(devices))
 	pfs := map[string]bool{} // PFs with VFs
 	for _, d := range devices {
-		p := place{name: d.Name, number: -1}
-		if pf, err := pci.Parse(Text(d.Attributes, AttrPFPCIBusID)); err == nil {
-			p.function = functionName(pf.String())
-		}
+		p := place{name: d.Name, number: -1, function: Text(d.Attributes, AttrPFPCIBusID)}
 		if n := d.Attributes[AttrVFIndex].IntValue; n != nil {
 			p.number = int(*n)
 			pfs[p.function] = true
