@@ -36,12 +36,11 @@ func (n *Node) examine(s survey, now time.Time) {
 			of[name] = fmt.Sprintf("it or its PF has had no carrier for more than %v", n.Inventory.CarrierGrace)
 		default:
 			of[name] = ""
-			note, ok := n.noteOf(at)
-			if !ok || at.Driver == "" {
-				continue
-			}
-			if group, others, err := n.Custody.Beside(note, at.Driver); err == nil && others != nil {
-				of[name] = fmt.Sprintf("IOMMU group %s is no longer its own, because it also contains %s", group, strings.Join(others, ", "))
+			if note, ok := n.noteOf(at); ok && at.Driver != "" {
+				group, others, err := n.Custody.Beside(note, at.Driver)
+				if err == nil && others != nil {
+					of[name] = fmt.Sprintf("IOMMU group %s is no longer its own, because it also contains %s", group, strings.Join(others, ", "))
+				}
 			}
 		}
 	}

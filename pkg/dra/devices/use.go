@@ -32,11 +32,9 @@ func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 		return nil, fmt.Errorf("device %s: %w", at.Device, err)
 	case why != "":
 		return nil, fmt.Errorf("device %s: %s: delete the pod, so that it gets a different device", at.Device, why)
-	}
-	if n.Custody == nil {
-		if at.Driver != "" {
-			return nil, fmt.Errorf("device %s: driver: %s: the driver binds no devices with --capture", at.Device, at.Driver)
-		}
+	case n.Custody == nil && at.Driver != "":
+		return nil, fmt.Errorf("device %s: driver: %s: the driver binds no devices with --capture", at.Device, at.Driver)
+	case n.Custody == nil:
 		return nil, nil
 	}
 	snapshot, err := n.Custody.Look(at.NodeDevice.Ref)

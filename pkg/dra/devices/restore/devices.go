@@ -57,7 +57,7 @@ type Devices struct {
 	write func(name, text string) error
 	links Links
 	steps sync.Map // *step by address
-	alone sync.Map // names of devices on which nothing is stacked, because they have been restored or looked at
+	alone sync.Map // by name: whether nothing was stacked on the device when it was last restored or looked at
 }
 
 // New returns the devices below sys. write is [sysfs.Writer] of the same /sys.

@@ -66,7 +66,9 @@ func (d *Devices) bind(device, driver, override string) error {
 			err = d.unbind(device, fn.Driver)
 		}
 		if err == nil && driver != "" {
-			err = d.probe(device)
+			err = d.step(device, func() error { return d.set("bus/pci/drivers_probe", device) }, func() string {
+				return "its driver does not finish taking it: see the kernel's log on the node"
+			})
 		}
 	}
 	if err == nil {
@@ -104,12 +106,6 @@ func (d *Devices) unbind(device, driver string) error {
 			text += fmt.Sprint(": ", holders)
 		}
 		return text
-	})
-}
-
-func (d *Devices) probe(device string) error {
-	return d.step(device, func() error { return d.set("bus/pci/drivers_probe", device) }, func() string {
-		return "its driver does not finish taking it: see the kernel's log on the node"
 	})
 }
 

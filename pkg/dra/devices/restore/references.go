@@ -23,15 +23,12 @@ func (d *Devices) Alone(f Snapshot) error {
 	if err != nil {
 		return err
 	}
-	_, known := d.alone.Load(f.Device)
-	found, err := d.links.Stacked(i, !known)
+	alone, _ := d.alone.Load(f.Device)
+	found, err := d.links.Stacked(i, alone != true)
 	if err == nil && len(found) > 0 {
-		d.alone.Delete(f.Device)
 		err = fmt.Errorf("interface %s: %s: remove it, or end the process that keeps its network namespace", f.IfName, receive(found))
 	}
-	if err == nil {
-		d.alone.Store(f.Device, true)
-	}
+	d.alone.Store(f.Device, err == nil)
 	return err
 }
 

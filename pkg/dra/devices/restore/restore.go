@@ -73,11 +73,8 @@ func (d *Devices) Restore(f Snapshot) (did []string, err error) {
 		return did, err
 	}
 	did, err = d.setBack(f, now, did, resets || now.Driver != f.Driver)
-	if m, is := errors.AsType[*Mismatch](err); err == nil || is && m.Harmless {
-		d.alone.Store(f.Device, true)
-	} else {
-		d.alone.Delete(f.Device)
-	}
+	m, is := errors.AsType[*Mismatch](err)
+	d.alone.Store(f.Device, err == nil || is && m.Harmless)
 	return did, err
 }
 
@@ -219,13 +216,11 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 func (d *Devices) setAltNames(now present, want []string) error {
 	var errs []error
 	names := strings.Fields(now.Settings[settings.AltNames])
-	for _, name := range names {
-		if !slices.Contains(want, name) {
+	for _, name := range slices.Concat(names, want) {
+		switch has, wanted := slices.Contains(names, name), slices.Contains(want, name); {
+		case !wanted:
 			errs = append(errs, d.links.SetAltName(now.is, name, false))
-		}
-	}
-	for _, name := range want {
-		if !slices.Contains(names, name) {
+		case !has:
 			errs = append(errs, d.taken(name, d.links.SetAltName(now.is, name, true)))
 		}
 	}
