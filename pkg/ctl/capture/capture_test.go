@@ -68,7 +68,7 @@ func revealing(t *testing.T) capture.Source {
 		`"capabilityArgs":{"deviceID":"0000:3b:00.2","mac":"B8:CE:F6:3A:0B:1C","io.kubernetes.cri.pod-annotations":{"owner":"payments-team"}},`+
 		`"delegates":[{"type":"sriov","name":"net","cniVersion":"1.0.0","ipam":{"token":"hunter2"}}],`+
 		`"result":{"cniVersion":"1.0.0","dns":{"search":["corp.example"]}}}`+"\n")
-	write(node.StateDir+"/attachments/net@odd@net1", `{"network":5,"reason":"open sesame"}`)
+	write(node.StateDir+"/attachments/net@odd@net1", `{"format":3,"schema":1,"network":5,"reason":"open sesame"}`)
 	write(node.StateDir+"/attachments/net@torn@net1", `{"network":"net","containerID":"torn","delegates":[{"type":"sriov","key":"open sesame"`)
 	write(node.StateDir+"/claims/u1", `{"format":3,"uid":"u1","namespace":"shop-prod","name":"checkout-claim-7","pods":["0d3f9a52-5f0c-4f6c-9d7e-3a1c5b7e9f01"],"leases":[{"id":"pci-0000:3b:00.2","mode":"exclusive"}]}`+"\n")
 	write("/claims/offer", `{"devices":[{"name":"vf0","why":"pod shop/web has it"},{"name":"vf1","why":"claim shop/net has it"}]}`)
@@ -255,6 +255,7 @@ func TestScrubRenamesPodsInSocketPaths(t *testing.T) {
 func TestCaptureIncludesFilesOfAttachmentsInAnyDirectory(t *testing.T) {
 	root := t.TempDir()
 	node := config.DefaultNode()
+	node.DevicePluginDir = "" // there is none
 	j := journal.Open(filepath.Join(root, node.StateDir), "boot")
 	e := journal.Entry{
 		Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: "/run/netns/a", Dir: "/elsewhere", File: "f.json",
@@ -265,7 +266,7 @@ func TestCaptureIncludesFilesOfAttachmentsInAnyDirectory(t *testing.T) {
 	e.Unlock()
 	files := map[string]bool{
 		"/elsewhere/f.json": true, "/run/cdi2/vendor.example-nic_x.json": true, "/var/run/cdi/devinfo-cni.io-attachment_a.json": true,
-		"/var/run/cdi/other.json": false, "/elsewhere/other.json": false,
+		"/var/run/cdi/other.json": false, "/elsewhere/other.json": false, "/other.json": false,
 	}
 	for name := range files {
 		difftest.Write(t, root+name, "-- odd -- \xff", 0o600)
@@ -346,6 +347,7 @@ func TestCaptureNotesWhatItLeavesOut(t *testing.T) {
 	_, notes, err = capture.Take(capture.Source{Name: "x", Title: "y", Root: root, Parts: noParts, Sys: fstest.MapFS{}, State: capture.State{Settings: node}})
 	difftest.Must(t, err)
 	difftest.Contains(t, strings.Join(notes, "\n"), node.DeviceInfoDir+"/most: resource temporarily unavailable\n")
+	difftest.Lacks(t, strings.Join(notes, "\n"), "may be read by root only")
 }
 
 // unreadable is a /sys whose directories cannot be read.
