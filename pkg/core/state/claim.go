@@ -187,7 +187,7 @@ func (c *Claim) Clone() *Claim {
 type NodeDevice struct {
 	hostdev.Ref
 	Published json.RawMessage `json:"published"`          // the device in the ResourceSlice, as the Kubernetes API encodes it
-	Reset     string          `json:"reset,omitempty"`    // of its rule
+	Reset     string          `json:"reset,omitempty"`    // of its rule; "" = recorded by an older build
 	Withhold  bool            `json:"withhold,omitempty"` // its rule has onDifference: withhold
 }
 

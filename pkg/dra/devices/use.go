@@ -59,6 +59,9 @@ func (n *Node) Snapshot(at *state.Attachment) (json.RawMessage, error) {
 		})
 	}
 	snapshot.Reset, snapshot.Withhold = restore.ResetMode(at.NodeDevice.Reset), at.NodeDevice.Withhold
+	if of := n.last.Load().decisions[at.Device]; snapshot.Reset == "" { // recorded by an older build
+		snapshot.Reset, snapshot.Withhold = restore.ResetMode(of.Reset), of.Withhold
+	}
 	return config.Encode(snapshot), nil
 }
 
