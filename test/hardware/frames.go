@@ -49,31 +49,14 @@ func (n *node) exchange(ctx context.Context, targets []*target, name string, say
 		if ctx.Err() != nil {
 			return arrived
 		}
-		began := time.Now()
-		r := result{Function: p[0].PCI + " " + p[1].PCI, Check: name, Outcome: failedOutcome}
-		if err := n.mayTry(ctx, p[:]...); err != nil {
-			r.Why = err.Error()
-			say(r)
-			continue
-		}
-		err := n.frames(ctx, p)
-		switch {
-		case err == nil:
-			arrived[r.Function], r.Outcome = true, passedOutcome
-		case before == nil || !before[r.Function]:
-			r.Outcome, r.Why = notApplicableOutcome, err.Error()
-		default:
-			r.Why = err.Error()
-		}
-		for _, t := range p {
-			if left := n.asBefore(ctx, t); left != nil {
-				r.Outcome, r.Why = failedOutcome, fmt.Sprintf("%s is not as before: %s", t.PCI, strings.Join(left, "; "))
+		r := n.one(ctx, check{name: name, run: func(ctx context.Context, n *node, _ *target, _ *time.Duration) error {
+			err := n.frames(ctx, p)
+			if err != nil && !before[p[0].PCI] {
+				return notApplicable(err.Error())
 			}
-		}
-		if r.Outcome == failedOutcome {
-			r.Facts = facts(p[0]) + "; " + facts(p[1])
-		}
-		r.Took = time.Since(began).Round(time.Millisecond).String()
+			return err
+		}}, p[:]...)
+		arrived[p[0].PCI] = r.Outcome == passedOutcome
 		say(r)
 	}
 	return arrived

@@ -32,7 +32,9 @@ type function struct {
 	State  state // for people, and to compare after a reboot
 }
 
-func (n *node) recordFile() string { return n.dir + "/run.json" }
+const recordName = "run.json"
+
+func (n *node) recordFile() string { return n.dir + "/" + recordName }
 
 // begin records the functions.
 func (n *node) begin(targets []*target) error {
@@ -58,14 +60,7 @@ func (n *node) note(trying []string) error {
 	if err != nil {
 		return err
 	}
-	file, err := store.Replace(n.dir, n.recordFile(), func(temp *os.File) error {
-		_, err := temp.Write(data)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", n.recordFile(), err)
-	}
-	return errors.Join(file.Close(), store.SyncDir(n.dir))
+	return store.Durable(n.dir).Write(recordName, data)
 }
 
 // before returns what the record says of a function.
@@ -128,7 +123,7 @@ func (n *node) undone(ctx context.Context, f function, r record) (different []st
 }
 
 func (n *node) readRecord() (r record, err error) {
-	data, err := os.ReadFile(n.recordFile())
+	data, err := store.Durable(n.dir).Read(recordName)
 	if err != nil {
 		return r, err
 	}
@@ -145,7 +140,7 @@ func (n *node) end() error {
 			return err
 		}
 	}
-	return errors.Join(os.Remove(n.recordFile()), store.SyncDir(n.dir))
+	return store.Durable(n.dir).Remove(recordName)
 }
 
 // patience is the time in which a driver and the kernel must have brought a function back. A driver may refuse a MAC for some

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,30 +102,37 @@ func (n *node) finally(ctx context.Context, t *target, say func(result)) {
 	}
 }
 
-// one runs a check, and brings the function back.
-func (n *node) one(ctx context.Context, c check, t *target) (r result) {
+// one runs a check on a function, or on several together, and brings them back.
+func (n *node) one(ctx context.Context, c check, targets ...*target) (r result) {
 	began := time.Now()
 	var add time.Duration
-	r = result{Function: t.PCI, Check: c.name, Outcome: passedOutcome}
-	if r.Why = t.lacks(c.needs); r.Why != "" {
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.PCI)
+		r.Why = cmp.Or(r.Why, t.lacks(c.needs))
+	}
+	r.Function, r.Check, r.Outcome = strings.Join(names, " "), c.name, passedOutcome
+	if r.Why != "" {
 		r.Outcome = notApplicableOutcome
 		return r
 	}
-	if err := n.mayTry(ctx, t); err != nil {
+	if err := n.mayTry(ctx, targets...); err != nil {
 		r.Outcome, r.Why = failedOutcome, err.Error()
 		return r
 	}
-	err := n.limited(ctx, c, t, &add)
+	err := n.limited(ctx, c, targets[0], &add)
 	if none, is := errors.AsType[notApplicable](err); is {
 		r.Outcome, r.Why, err = notApplicableOutcome, string(none), nil
 	} else if c.moves && err == nil {
-		err = n.cameBack(n.before(t))
+		err = n.cameBack(n.before(targets[0]))
 	}
-	if left := n.asBefore(ctx, t); left != nil {
-		err = errors.Join(err, fmt.Errorf("it is not as before: %s", strings.Join(left, "; ")))
+	for _, t := range targets {
+		if left := n.asBefore(ctx, t); left != nil {
+			err = errors.Join(err, fmt.Errorf("%s is not as before: %s", t.PCI, strings.Join(left, "; ")))
+		}
 	}
 	if err != nil {
-		r.Outcome, r.Why, r.Facts = failedOutcome, strings.ReplaceAll(err.Error(), "\n", "; "), facts(t)
+		r.Outcome, r.Why, r.Facts = failedOutcome, strings.ReplaceAll(err.Error(), "\n", "; "), facts(targets...)
 	}
 	if r.Took = time.Since(began).Round(time.Millisecond).String(); add > 0 {
 		r.Time = add.Round(time.Millisecond).String()
@@ -205,14 +213,13 @@ func (n *node) cameBack(f function) error {
 	return err
 }
 
-// facts are what the kernel says about a function, for a failed check.
-func facts(t *target) string {
-	dir := "/sys/bus/pci/devices/" + t.PCI
-	names, _ := os.ReadDir(dir)
+// facts are what the kernel says about functions, for a failed check.
+func facts(targets ...*target) string {
 	var list []string
-	for _, name := range names {
-		list = append(list, name.Name())
+	for _, t := range targets {
+		dir := "/sys/bus/pci/devices/" + t.PCI
+		driver, _ := os.Readlink(dir + "/driver")
+		list = append(list, fmt.Sprintf("driver %s; /sys has %s", filepath.Base(driver), strings.Join(below(dir+"/*"), " ")))
 	}
-	driver, _ := os.Readlink(dir + "/driver")
-	return fmt.Sprintf("driver %s; /sys has %s", filepath.Base(driver), strings.Join(list, " "))
+	return strings.Join(list, "; ")
 }
