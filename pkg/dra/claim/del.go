@@ -113,7 +113,7 @@ func (s *steps) backOff(c *claim, n int, at *state.Attachment, err error) {
 	} else {
 		at.DelError = err.Error()
 		err = c.wrap(at, err)
-		s.options.Log.Error("cannot detach a pod; retrying", "operation", what, "pod", network.PodOf(at), "device", at.Device, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
+		s.options.Log.Error(what+" failed; retrying", "pod", network.PodOf(at), "device", at.Device, "sandbox", at.Sandbox, "tries", at.Tries, "error", err)
 		err = fmt.Errorf("%w; %s is retried in %v; after %d failures (%d so far) it is given up, if the network namespace no longer exists",
 			err, what, pause.Round(time.Second), limit, at.Tries)
 	}

@@ -91,11 +91,16 @@ func (e *Engine) unprepareReallocated(ctx context.Context, asked *resourceapi.Re
 			return fmt.Errorf("claim %s was prepared with other devices, and the API server cannot confirm the new ones: %w", c.ref, err)
 		}
 		if now == nil || !equality.Semantic.DeepEqual(now.Status.Allocation, asked.Status.Allocation) {
-			return nil // addClaim refuses it
+			return overtaken(c) // before Unprepare can end the other Prepare's claim
 		}
 		e.table.do(func() { e.table.forget(c) })
 	}
 	return e.unprepare(ctx, c)
+}
+
+// overtaken is the error of a Prepare that another one has overtaken.
+func overtaken(c *claim) error {
+	return fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
 }
 
 // addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim of the pod
@@ -128,8 +133,8 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 			c.record.Undeleted, c.retryUndeletedAt = left.record.Undeleted, left.retryUndeletedAt
 		}
 		e.table.claims[string(asked.UID)] = c
-	case !isAllocated(c.record, asked, e.Options.Driver): // another Prepare has overtaken this one
-		return nil, fmt.Errorf("claim %s changed while it was being prepared; the kubelet prepares it again", c.ref)
+	case !isAllocated(c.record, asked, e.Options.Driver):
+		return nil, overtaken(c)
 	}
 	e.table.reserve(c, pods)
 	c.forgotten = false
