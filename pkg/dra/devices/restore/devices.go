@@ -92,6 +92,7 @@ func (d *Devices) Look(ref hostdev.Ref) (Snapshot, error) {
 	if err == nil && ref.IfName != "" && now.IfName == "" && !sysfs.OnVFIO(now.Driver) {
 		err = fmt.Errorf("%s, %s: %w", now.Device, ref.IfName, ErrNotOnNode)
 	}
+	now.Version = version
 	return now.Snapshot, err
 }
 

@@ -13,6 +13,8 @@ import (
 // Snapshot is the state of a device before an ADD, and its wanted state after the DEL. It is valid during the boot in
 // which it was taken.
 type Snapshot struct {
+	Version int `json:"version,omitempty"` // see version
+
 	// The caller sets these from the rule of the device.
 	Reset    ResetMode `json:"reset,omitempty"`
 	Withhold bool      `json:"withhold,omitempty"` // no difference is harmless
@@ -34,10 +36,13 @@ type Snapshot struct {
 	MAC    string `json:"mac,omitempty"` // "" = its MAC does not have six bytes
 
 	Settings settings.Dump `json:"dump,omitempty"`     // nil = not recorded, or in Older
-	Older    *older        `json:"settings,omitempty"` // in notes of builds before the dump only
+	Older    *older        `json:"settings,omitempty"` // in notes of version 0 only
 
 	VF *settings.VF `json:"vf,omitempty"` // settings of a VF on its PF; nil = the driver of the PF does not report them
 }
+
+// version is that of the snapshots that this build takes. 0 is any earlier one: see wanted.
+const version = 1
 
 // ResetMode is whether the driver is bound again after a pod, although it has not changed. It ends what refers to the
 // interface: interfaces on it, BPF links, neighbours, and what no dump shows, such as ntuple rules.
