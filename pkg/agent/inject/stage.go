@@ -44,7 +44,10 @@ func (s *stage) open() error {
 	if bytes.Contains(kinds, []byte("\tselinuxfs\n")) {
 		s.label = containerLabel
 	}
-	if err := cmp.Or(err, os.MkdirAll(s.root, forAll), os.Chmod(s.root, forAll)); err != nil { // Mkdir applies the umask
+	if err = cmp.Or(err, os.MkdirAll(s.root, forAll)); err == nil {
+		err = os.Chmod(s.root, forAll) // Mkdir applies the umask
+	}
+	if err != nil {
 		return err
 	}
 	return store.Private(s.root).Sweep(func(string) {})

@@ -293,6 +293,7 @@ func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 		}
 		r.PrepareFails(of(dratest.VF0), "the kubelet prepares it again")
 		difftest.Same(t, "device after an old allocation", r.Record("u1").Attachments[0].Device, dratest.VF2)
+		r.PrepareFails(of("pci-0000-09-00-0"), "the kubelet prepares it again")
 		// If the new allocation is rejected, the old device must not be attached.
 		r.ReadClaims(of("pci-0000-09-00-0"), nil)
 		r.PrepareFails(of("pci-0000-09-00-0"), "this node has no device of that name")

@@ -12,7 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
-	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/config"
@@ -183,7 +182,10 @@ func configure(n *cniconfig.Network) *cniconfig.Refusal {
 }
 
 // Metadata is the metadata of an attached device for its pod. [state.Execution] contains it in JSON.
-type Metadata = kubeletplugin.DeviceMetadata
+type Metadata struct {
+	Attributes  map[string]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
+	NetworkData *resourceapi.NetworkDeviceData         `json:"networkData,omitempty"`
+}
 
 // MetadataOf returns the recorded metadata of a device that is attached to a network.
 func MetadataOf(at *state.Attachment) (m Metadata) { return decoded[Metadata](at.Metadata) }

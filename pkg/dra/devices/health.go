@@ -38,7 +38,9 @@ func (n *Node) examine(s survey, now time.Time) {
 			of[name] = ""
 			if note, ok := n.noteOf(at); ok && at.Driver != "" {
 				group, others, err := n.Custody.Beside(note, at.Driver)
-				if err == nil && others != nil {
+				if err != nil {
+					of[name] = fmt.Sprintf("cannot tell whether its IOMMU group is its own: %v", err)
+				} else if others != nil {
 					of[name] = fmt.Sprintf("IOMMU group %s is no longer its own, because it also contains %s", group, strings.Join(others, ", "))
 				}
 			}

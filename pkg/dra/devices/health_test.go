@@ -58,6 +58,10 @@ func TestHealthReportsProblemsOfDevices(t *testing.T) {
 		"IOMMU group 56 is no longer its own, because it also contains 0000:03:00.2": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) {
 			difftest.Must(b.T, os.Symlink("x", filepath.Join(b.Dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		}},
+		"cannot tell whether its IOMMU group is its own: ": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) {
+			members := filepath.Join(b.Dir, "kernel/sys/kernel/iommu_groups/56/devices")
+			difftest.Must(b.T, os.Rename(members, members+".away"), os.Symlink("devices", members))
+		}},
 	} {
 		dratest.InBubbleWithDevices(t, func(t *testing.T, b *dratest.Rig) {
 			b.Stop()

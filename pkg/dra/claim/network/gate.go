@@ -154,7 +154,7 @@ func (g *Gate) Device(record *state.Claim, at *state.Attachment) kubeletplugin.D
 	switch {
 	case at.Metadata != nil:
 		recorded := devices.MetadataOf(at)
-		d.Metadata = &recorded
+		d.Metadata = (*kubeletplugin.DeviceMetadata)(&recorded)
 	case at.NodeDevice != nil:
 		d.Metadata = &kubeletplugin.DeviceMetadata{Attributes: g.Node.Attributes(at, nil)}
 	}
