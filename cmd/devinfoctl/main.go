@@ -170,7 +170,11 @@ func (t *tool) enter() error {
 	if t.captureFile != "" {
 		return clierr.Misuse("leave one of the two out", "--host-root: cannot be combined with --capture")
 	}
-	if err := cmp.Or(syscall.Chroot(t.hostRoot), os.Chdir("/")); err != nil {
+	err := syscall.Chroot(t.hostRoot)
+	if err == nil {
+		err = os.Chdir("/")
+	}
+	if err != nil {
 		return clierr.For(fmt.Errorf("--host-root: %s: %w", t.hostRoot, err), "name the directory where the node's root is mounted, and run as root in a privileged container")
 	}
 	return nil
