@@ -45,7 +45,7 @@ const (
 
 // agentFiles returns the files that the agent puts on the node: the plugin, the settings, and their checksums.
 func agentFiles() []string {
-	return []string{"/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256", nodeSettings, "/etc/cni/devinfo/.node.json.sha256"}
+	return []string{"/opt/cni/bin/devinfo", "/opt/cni/bin/.devinfo.sha256", "/opt/cni/bin/.devinfo.cni-dra-driver.sha256", nodeSettings, "/etc/cni/devinfo/.node.json.sha256"}
 }
 
 // installAgent deploys the agent with these node settings.
