@@ -80,11 +80,8 @@ func (s *steps) recordAdd(c *claim, n int, at state.Attachment, failed error, sb
 		return err
 	}
 	s.reports.queue.Add(c.uid())
-	if err := s.gate.open(c, []int{n}); err != nil {
-		return err
-	}
 	var beside bool // the sandbox has not waited
-	s.table.do(func() {
+	err := s.gate.open(c, []int{n}, func() {
 		beside = at.Late || !sb.awaited
 		if lacks, _ := s.table.lacking(sb); !at.Late && lacks == nil {
 			s.metrics.waits.Observe(time.Since(sb.seen).Seconds())
@@ -93,7 +90,7 @@ func (s *steps) recordAdd(c *claim, n int, at state.Attachment, failed error, sb
 	if beside { // containers may have been refused
 		s.opened(at.Device)
 	}
-	return nil
+	return err
 }
 
 // reportFailedAdd logs a failed ADD, sends a notice to the pod, and fails a sandbox that waits for the network.

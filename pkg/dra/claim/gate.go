@@ -62,8 +62,9 @@ func (g *gate) last(file string) (written, error) {
 	return was, nil
 }
 
-// open writes the metadata of attachments, then the CDI specs that let their containers start.
-func (g *gate) open(c *claim, indexes []int) error {
+// open writes the metadata of attachments, then the CDI specs that let their containers start. It calls then with the mutex
+// held as each gate is open, before those who wait for it go on.
+func (g *gate) open(c *claim, indexes []int, then func()) error {
 	var gates map[int]bool
 	g.table.do(func() { gates = c.gatesOpen })
 	for _, n := range indexes {
@@ -74,6 +75,7 @@ func (g *gate) open(c *claim, indexes []int) error {
 		g.Reached("gate open")
 		g.table.do(func() {
 			gates[n] = true
+			then()
 			g.table.notifyWaiters()
 		})
 	}

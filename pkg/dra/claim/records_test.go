@@ -65,6 +65,8 @@ func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 		old, next := r.Sandbox("s1", "pod"), r.Sandbox("s2", "pod2")
 		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "pod2", dratest.Net("x", "net1", "")))
 		difftest.Must(t, agent.RunPodSandbox(t.Context(), old))
+		// The last write replaces a file, which makes room.
+		difftest.Eventually(t, "everything is on record", func() bool { return !r.Record("u1").StatusOwed })
 
 		fill := filepath.Join(r.Options.StateDir, "fill")
 		difftest.Is(t, os.WriteFile(fill, make([]byte, 1<<20), 0o600), syscall.ENOSPC)

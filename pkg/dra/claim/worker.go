@@ -210,7 +210,7 @@ func (s *steps) execute(c *claim, next plan.Step, sb *sandbox) error {
 	case plan.DoRestore:
 		s.restore(c, next.At)
 	case plan.DoOpen:
-		return s.gate.open(c, next.At)
+		return s.gate.open(c, next.At, func() {})
 	case plan.DoGiveUp:
 		return s.giveUp(c, next.At)
 	case plan.DoSave:

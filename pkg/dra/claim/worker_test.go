@@ -26,7 +26,7 @@ func TestStartingSandboxWaitsForGateThatKnowsIt(t *testing.T) {
 		},
 		"while the gate is written": func(w *worker, c *claim, start func()) {
 			w.steps.gate.Reached = func(string) { start() }
-			difftest.Must(t, w.steps.gate.open(c, []int{0}))
+			difftest.Must(t, w.steps.gate.open(c, []int{0}, func() {}))
 			w.steps.gate.Reached = func(string) {}
 		},
 	} {
@@ -35,7 +35,7 @@ func TestStartingSandboxWaitsForGateThatKnowsIt(t *testing.T) {
 		at := state.Attachment{Phase: state.Prepared, Request: "r", Device: "d", NodeDevice: &state.NodeDevice{}}
 		c := newClaim(&state.Claim{UID: "u1", Pod: pod, Attachments: []state.Attachment{at}})
 		e.table.claims["u1"] = c
-		difftest.Must(t, e.gate.open(c, []int{0}))
+		difftest.Must(t, e.gate.open(c, []int{0}, func() {}))
 		c.gatesOpen = map[int]bool{} // as after a restart of the driver
 		sb := &sandbox{ID: "s1", Pod: pod, userns: true}
 		work(e.worker, c, func() {
