@@ -3,15 +3,21 @@ package dra_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/dratest"
+	"devinfo-cni.io/test/difftest"
 )
 
 // Limits are 1.2 times what a burst took while sandboxes waited for ADD: 5.1 s and 25.5 s.
@@ -112,10 +118,88 @@ func BenchmarkBurst(b *testing.B) {
 					all.Wait()
 				})
 			}
-			b.ReportMetric(took.Seconds(), "last-container-s")
-			if took > most {
-				b.Errorf("%v, more than %v", took, most)
+			within(b, "last-container", took, most)
+		})
+	}
+}
+
+// within reports a duration, and fails the benchmark if it is longer than most.
+func within(b *testing.B, what string, took, most time.Duration) {
+	b.Helper()
+	b.ReportMetric(took.Seconds(), what+"-s")
+	if took > most {
+		b.Errorf("%s: %v, more than %v", what, took, most)
+	}
+}
+
+// BenchmarkHangingNetwork measures how long others wait while the ADDs of a network hang: containers of a pod without claims,
+// together, and a pod with another network, whose ADD takes 0.2 s.
+func BenchmarkHangingNetwork(b *testing.B) {
+	const first, all = 10, 20 // seconds
+	for _, pods := range []int{10, 40} {
+		b.Run(fmt.Sprint(pods), func(b *testing.B) {
+			var waits [all + 1]time.Duration // by second
+			var healthy time.Duration
+			for b.Loop() {
+				n, released := newNode(b), make(chan struct{})
+				n.Plugins.SetHook(func(command, sandbox, _ string) error {
+					if command == "ADD" && !strings.HasPrefix(sandbox, "s0-") {
+						<-released
+					}
+					return nil
+				})
+				ctx, cancel := context.WithTimeout(b.Context(), all*time.Second)
+				var others sync.WaitGroup
+				for i := range pods {
+					n.Prepare(benchClaim(n.Rig, i+1))
+					others.Go(func() { n.start(ctx, i+1) })
+				}
+				n.Prepare(dratest.OnNetwork("other", dratest.FromTemplate(n.ClaimOf("healthy", "u0", "pod0", dratest.Net("x", "net1", "200ms")))))
+				others.Go(func() { healthy = timed(func() { n.start(ctx, 0) }) })
+				without, began := n.Sandbox("without", "without"), time.Now()
+				without.Namespace = "kube-system"
+				for ; ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
+					second := time.Since(began) / time.Second
+					waits[second] += timed(func() { dratest.NoError(b, n.createContainer(without)) })
+				}
+				cancel()
+				close(released)
+				others.Wait()
 			}
+			var atFirst time.Duration
+			for _, w := range waits[:first] {
+				atFirst += w
+			}
+			within(b, "container-at-first", atFirst, time.Second)
+			within(b, "container-later", slices.Max(waits[first:]), 100*time.Millisecond)
+			within(b, "other-network", healthy, 2*time.Second)
+		})
+	}
+}
+
+// BenchmarkSilentAPIServer measures how long pods wait while the API server does not answer: one without claims, and one whose
+// ADD takes 0.2 s. The driver asks it if the pods could use named claims of others.
+func BenchmarkSilentAPIServer(b *testing.B) {
+	for _, named := range []int{0, 2} {
+		b.Run(fmt.Sprint(named, "-named"), func(b *testing.B) {
+			var without, with time.Duration
+			for b.Loop() {
+				n := newNode(b, func(r *dratest.Rig) {
+					r.Options.Read = func(ctx context.Context, _ kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					r.Options.ClaimsOf = func(ctx context.Context, _ state.Pod) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() }
+				})
+				for i := range named {
+					n.Prepare(n.ClaimOf(fmt.Sprint("named", i), fmt.Sprint("v", i), "holder", dratest.Net("x", fmt.Sprint("net", i), "")))
+				}
+				n.Prepare(dratest.FromTemplate(n.ClaimOf("own", "u0", "pod0", dratest.Net("x", "net1", "200ms"))))
+				without = timed(func() { difftest.Must(b, n.runtime.runPod(n.Sandbox("without", "without"))) })
+				with = timed(func() { n.start(b.Context(), 0) })
+			}
+			within(b, "without-claims", without, 600*time.Millisecond)
+			within(b, "with-claim", with, time.Second)
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package claim_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -188,10 +187,7 @@ func TestHangingNetworkDelaysNoOther(t *testing.T) {
 			r.Prepare(r.ClaimOf("a", "u"+pod, pod, dratest.Net("x", "net1", "4m")))
 			r.RunSandbox("s"+pod, pod)
 		}
-		healthy := r.ClaimOf("b", "u", "healthy", dratest.Net("x", "net1", "1s"))
-		raw := &healthy.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
-		*raw = bytes.Replace(*raw, []byte(`"name":"net"`), []byte(`"name":"other"`), 1)
-		r.Prepare(healthy)
+		r.Prepare(dratest.OnNetwork("other", r.ClaimOf("b", "u", "healthy", dratest.Net("x", "net1", "1s"))))
 		sb := r.RunSandbox("s", "healthy")
 		time.Sleep(1100 * time.Millisecond)
 		difftest.Must(t, r.CreateContainer(sb, "u_x"))

@@ -61,6 +61,13 @@ func FromTemplate(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	return claim
 }
 
+// OnNetwork gives the network of a claim's first request another name.
+func OnNetwork(name string, claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	raw := &claim.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
+	*raw = bytes.Replace(*raw, []byte(`"name":"net"`), fmt.Appendf(nil, `"name":%q`, name), 1)
+	return claim
+}
+
 // Request is a request of a claim, with the device that the scheduler has allocated.
 type Request struct {
 	Name       string // "request/subrequest" for an alternative of firstAvailable
