@@ -20,7 +20,6 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
-	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -41,7 +40,7 @@ func on(t *testing.T, host string, devices ...string) grant.Granter {
 	t.Helper()
 	return grant.Granter{
 		Sys: sysfs.New(capturetest.Load(t, host).Sys()), Settings: config.Node{AllowedDevices: devices},
-		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun"),
+		Nodes: nodes("vfio/vfio", "vfio/42", "infiniband/uverbs1", "infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm", "vhost-vdpa-1", "vhost-net", "net/tun", "infiniband/uverbs0", "infiniband/uverbs2"),
 	}
 }
 
@@ -76,11 +75,6 @@ func expect(t *testing.T, what string, g grant.Granter, info *devinfo.Info, foun
 
 const notOurs = ": withheld: it has no interface in the pod's network namespace, and the node setting allowedDevices does not contain it; add "
 
-func TestFunctionWithoutRDMANeedsNoDeviceNodes(t *testing.T) {
-	expect(t, "own", on(t, "i40e"), function("0000:18:02.1"), own)
-	expect(t, "not own", on(t, "i40e"), function("0000:18:02.1"), other)
-}
-
 func TestDeviceOfAnotherNodeGetsNothing(t *testing.T) {
 	for what, info := range map[string]*devinfo.Info{
 		"nothing": nil, "no type": {}, "no map": {Type: devinfo.TypePCI}, "no address": function("mlx5_core.sf.4"), "no function": function("0000:ff:00.0"),
@@ -91,24 +85,6 @@ func TestDeviceOfAnotherNodeGetsNothing(t *testing.T) {
 	gone := function("0000:ff:00.0")
 	gone.PCI.VhostNet = cdispec.VhostNet
 	expect(t, "no function, with vhost-net", on(t, "mlx5-vdpa", "*"), gone, own)
-}
-
-func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
-	rdma := []string{"/dev/infiniband/uverbs3 c 1:3", "/dev/infiniband/uverbs4 c 1:4", "/dev/infiniband/rdma_cm c 1:5"}
-	const vf = "0000:3b:00.3"
-	expect(t, "own", on(t, "mlx5-legacy"), function(vf), own, rdma...)
-	expect(t, "in capitals", on(t, "mlx5-legacy", "0000:3B:00.3"), function(vf), other, rdma...)
-	for _, devices := range [][]string{nil, {"0000:3b:00.1"}, {"0000:3b:00.2"}, {""}} {
-		expect(t, fmt.Sprint(devices), on(t, "mlx5-legacy", devices...), function(vf), other,
-			"the PCI function "+vf+notOurs+`"0000:3b:00.3" or "0000:3b:00.0" or "*" to allowedDevices in the node settings`)
-	}
-}
-
-func TestAddressDoesNotAllowPFWithVFs(t *testing.T) {
-	expect(t, "with", on(t, "mlx5-legacy", "0000:3b:00.0"), function("0000:3b:00.0"), other,
-		"the PCI function 0000:3b:00.0, a PF with VFs"+notOurs+`"*" to allowedDevices in the node settings`)
-	expect(t, "without", on(t, "mlx5-legacy", "0000:3b:00.1"), function("0000:3b:00.1"), other,
-		"/dev/infiniband/uverbs1 c 1:2", "/dev/infiniband/rdma_cm c 1:5")
 }
 
 func TestVFIONeedsBothDeviceNodes(t *testing.T) {
@@ -200,44 +176,31 @@ func finder(t *testing.T, host string) *discovery.Finder {
 	return f
 }
 
-func TestForInterfaceGrantsByInterface(t *testing.T) {
+// A device must be the interface's, or allowed by its name or that of its PF. The name of a PF with VFs does not allow it.
+func TestDeviceMustBeOwnOrAllowed(t *testing.T) {
+	const mlx5, vf, pf, other = "mlx5-legacy", "0000:3b:00.3", "0000:3b:00.0", "0000:3b:00.1"
+	const rdma = "/dev/infiniband/uverbs3 c 1:3\n/dev/infiniband/uverbs4 c 1:4\n/dev/infiniband/rdma_cm c 1:5"
+	const add = ` to allowedDevices in the node settings`
 	for what, test := range map[string]struct {
-		ifName, address string
-		devices         []string
-		want            string
+		host, ifName, address string
+		devices               []string
+		want                  string
 	}{
-		"its own device": {"net1", "0000:3b:00.3", nil, `
-			/dev/infiniband/uverbs3 c 1:3
-			/dev/infiniband/uverbs4 c 1:4
-			/dev/infiniband/rdma_cm c 1:5`},
-		"another device than the file's": {"net1", "0000:3b:00.1", nil, `
-			the PCI function 0000:3b:00.1` + notOurs + `"0000:3b:00.1" or "*" to allowedDevices in the node settings`},
-		"another device, which is allowed": {"net1", "0000:3b:00.1", []string{"0000:3b:00.1"}, `
-			/dev/infiniband/uverbs1 c 1:2
-			/dev/infiniband/rdma_cm c 1:5`},
-		"a lower interface's": {"net2", "0000:3b:00.0", []string{"*"}, `
-			the PCI function 0000:3b:00.0, a PF with VFs: withheld: other interfaces use it too; ` +
-			`attach a device that only this pod uses; no setting allows a shared device`},
-		"no interface": {"net7", "0000:3b:00.3", nil, `
-			the PCI function 0000:3b:00.3` + notOurs + `"0000:3b:00.3" or "0000:3b:00.0" or "*" to allowedDevices in the node settings`},
+		"its own device":                   {mlx5, "net1", vf, nil, rdma},
+		"another device than the file's":   {mlx5, "net1", other, nil, "the PCI function " + other + notOurs + `"0000:3b:00.1" or "*"` + add},
+		"another device, which is allowed": {mlx5, "net1", other, []string{other}, "/dev/infiniband/uverbs1 c 1:2\n/dev/infiniband/rdma_cm c 1:5"},
+		"a lower interface's": {mlx5, "net2", pf, []string{"*"}, "the PCI function " + pf + ", a PF with VFs: withheld: other interfaces use it too; " +
+			"attach a device that only this pod uses; no setting allows a shared device"},
+		"no interface":  {mlx5, "net7", vf, []string{other, "0000:3b:00.2", ""}, "the PCI function " + vf + notOurs + `"0000:3b:00.3" or "0000:3b:00.0" or "*"` + add},
+		"in capitals":   {mlx5, "net7", vf, []string{"0000:3B:00.3"}, rdma},
+		"a PF with VFs": {mlx5, "net7", pf, []string{pf}, "the PCI function " + pf + ", a PF with VFs" + notOurs + `"*"` + add},
+		"no RDMA":       {"i40e", "net2", "0000:18:02.1", nil, ""},
+		"the uverbs of another function than the interface's": {"erdma", "net1", "0000:00:08.0", nil, "/dev/infiniband/uverbs2 c 1:10\n/dev/infiniband/rdma_cm c 1:5"},
 	} {
-		t.Run(what, func(t *testing.T) {
-			got, err := on(t, "mlx5-legacy", test.devices...).ForInterface(finder(t, "mlx5-legacy"), netns, test.ifName, function(test.address))
-			difftest.Must(t, err)
-			difftest.Equal(t, "\n"+show(got), strings.ReplaceAll(test.want, "\t", ""))
-		})
+		got, err := on(t, test.host, test.devices...).ForInterface(finder(t, test.host), netns, test.ifName, function(test.address))
+		difftest.Must(t, err)
+		difftest.Same(t, what, show(got), test.want)
 	}
-}
-
-// The uverbs of eRDMA are those of another function than the interface's.
-func TestInterfaceGetsRDMANodesOfAnotherFunction(t *testing.T) {
-	h := capturetest.Load(t, "erdma")
-	links, err := linkhost.New(h)
-	difftest.Must(t, err)
-	g := grant.Granter{Sys: sysfs.New(h.Sys()), Nodes: nodes("infiniband/uverbs0", "infiniband/uverbs2", "infiniband/rdma_cm")}
-	got, err := g.ForInterface(&discovery.Finder{Sys: g.Sys, Interfaces: links}, "/run/netns/pod", "net1", function("0000:00:08.0"))
-	difftest.Must(t, err)
-	difftest.Equal(t, show(got), "/dev/infiniband/uverbs2 c 1:1\n/dev/infiniband/rdma_cm c 1:2")
 }
 
 func TestSubfunctionGetsItsOwnRDMANodes(t *testing.T) {
