@@ -83,30 +83,28 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 		return err
 	}
 	defer kubelet.Stop()
-	if o.metricsAddress != "" {
-		connected := func() error {
-			if agent.Connected() {
-				return nil
-			}
-			return fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", o.nriSocket)
+	connected := func() error {
+		if agent.Connected() {
+			return nil
 		}
-		checks := []httpstatus.Check{
-			{Name: "kubelet", Ask: kubelet.Registered}, {Name: "nri", Ask: connected},
-			{Name: "state", Ask: agent.Ready}, {Name: "external-allocations", Ask: agent.Node.OthersKnown, Optional: true},
-		}
-		if o.uninstall {
-			checks = append(checks, httpstatus.Check{Name: "uninstalled", Ask: func() error { return cmp.Or(dra.InUse(agent.Records()), errUnused) }})
-		}
-		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)()
+		return fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", o.nriSocket)
 	}
+	checks := []httpstatus.Check{
+		{Name: "kubelet", Ask: kubelet.Registered}, {Name: "nri", Ask: connected},
+		{Name: "state", Ask: agent.Ready}, {Name: "external-allocations", Ask: agent.Node.OthersKnown, Optional: true},
+	}
+	if o.uninstall {
+		checks = append(checks, httpstatus.Check{Name: "uninstalled", Ask: func() error { return cmp.Or(dra.InUse(agent.Records()), errUnused) }})
+	}
+	defer httpstatus.Serve(ctx, o.metricsAddress, registry, log, checks...)()
 	if o.uninstall {
 		background.Go(func() {
 			o.awaitUnused(ctx, agent)
 			fail(errUnused)
 		})
 	}
-	background.Go(func() { _ = agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) }) // returns only the error of ctx
-	agent.Run(ctx)                                                             // also waits for operations in progress
+	background.Go(func() { agent.ServeNRI(ctx, o.nriSocket, o.nriIndex) })
+	agent.Run(ctx) // also waits for operations in progress
 	background.Wait()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
@@ -267,7 +265,7 @@ func uninstall(ctx context.Context, o *options, client kubernetes.Interface, log
 	log.Info("uninstalled")
 	if o.keepRunning {
 		done := httpstatus.Check{Name: "uninstalled", Ask: func() error { return nil }}
-		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), httpstatus.Health(done), log)()
+		defer httpstatus.Serve(ctx, o.metricsAddress, prometheus.NewRegistry(), log, done)()
 		<-ctx.Done()
 	}
 	return nil

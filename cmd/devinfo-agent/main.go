@@ -83,9 +83,7 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 		}
 		return nil
 	}}}, a.Checks()...)
-	if o.metricsAddress != "" {
-		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, registry, httpstatus.Health(checks...), log)()
-	}
+	defer httpstatus.Serve(ctx, o.metricsAddress, registry, log, checks...)()
 	release, err := agent.Alone(ctx, o.runDir, log)
 	if ctx.Err() != nil {
 		return nil // stopped while waiting for the lock
@@ -142,7 +140,7 @@ func uninstall(ctx context.Context, a *agent.Agent, o *options, log *slog.Logger
 	}
 	if o.keepRunning {
 		done := httpstatus.Check{Name: "uninstalled", Ask: func() error { return nil }}
-		defer httpstatus.Serve(ctx, "--metrics-address", o.metricsAddress, prometheus.NewRegistry(), httpstatus.Health(done), log)()
+		defer httpstatus.Serve(ctx, o.metricsAddress, prometheus.NewRegistry(), log, done)()
 		<-ctx.Done()
 	}
 	return nil

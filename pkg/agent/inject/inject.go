@@ -157,9 +157,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 	var keeping sync.WaitGroup
 	keeping.Go(func() { p.keep(ctx) })
-	defer keeping.Wait()
-	_ = nri.Plugin{ // returns only when ctx ends
-		Handler: p, Name: PluginName, Index: p.Index, Socket: p.Socket, FailRequests: true, Connected: p.Connected, Log: p.Log,
-	}.Serve(ctx)
+	nri.Plugin{Handler: p, Name: PluginName, Index: p.Index, Socket: p.Socket, Connected: p.Connected, Log: p.Log}.Serve(ctx)
+	keeping.Wait()
 	return nil
 }

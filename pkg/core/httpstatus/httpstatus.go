@@ -23,25 +23,23 @@ type Check struct {
 	Optional bool // a failure is shown but does not make the agent unhealthy
 }
 
-// Health returns a handler that replies with one line for each check. The status is 503 if a check that is not optional
-// fails, else 200. Do not use it as a liveness probe: the agent retries by itself, so a restart does not help.
-func Health(checks ...Check) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		var text strings.Builder
-		code := http.StatusOK
-		for _, c := range checks {
-			if err := c.Ask(); err != nil {
-				if !c.Optional {
-					code = http.StatusServiceUnavailable
-				}
-				fmt.Fprintf(&text, "[-] %s: %v\n", c.Name, err)
-			} else {
-				fmt.Fprintf(&text, "[+] %s\n", c.Name)
-			}
+// health replies with one line for each check. The status is 503 if a check that is not optional fails, else 200.
+func health(w http.ResponseWriter, checks []Check) {
+	var text strings.Builder
+	code := http.StatusOK
+	for _, c := range checks {
+		err := c.Ask()
+		if err == nil {
+			fmt.Fprintf(&text, "[+] %s\n", c.Name)
+			continue
 		}
-		w.WriteHeader(code)
-		_, _ = w.Write([]byte(text.String()))
-	})
+		fmt.Fprintf(&text, "[-] %s: %v\n", c.Name, err)
+		if !c.Optional {
+			code = http.StatusServiceUnavailable
+		}
+	}
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text.String()))
 }
 
 // Limits, because every pod can reach an open port.
@@ -58,18 +56,23 @@ func Valid(address string) bool {
 	return err == nil && noPort == nil
 }
 
-// Serve serves /healthz and /metrics at host:port until stop is called. If the server fails, for example because the
-// previous agent still uses the address, it logs an error with flag, the name of the address's flag, and retries.
-func Serve(ctx context.Context, flag, address string, metrics prometheus.Gatherer, health http.Handler, log *slog.Logger) (stop func()) {
+// Serve serves /metrics, and /healthz with the checks, at host:port until stop is called, or nothing if address, the
+// value of --metrics-address, is "". If the server fails, for example because the previous agent still uses the address,
+// it logs an error and retries. Do not use /healthz as a liveness probe: the agent retries by itself, so a restart does
+// not help.
+func Serve(ctx context.Context, address string, metrics prometheus.Gatherer, log *slog.Logger, checks ...Check) (stop func()) {
+	if address == "" {
+		return func() {}
+	}
 	const retry = 2 * time.Second
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for said := ""; ctx.Err() == nil; {
-			err := serve(ctx, address, metrics, health)
+			err := serve(ctx, address, metrics, checks)
 			if ctx.Err() == nil && err.Error() != said {
 				said = err.Error()
-				log.Error("cannot serve /metrics and /healthz", "flag", flag, "retryIn", retry, "error", err)
+				log.Error("cannot serve /metrics and /healthz", "flag", "--metrics-address", "retryIn", retry, "error", err)
 			}
 			select {
 			case <-time.After(retry):
@@ -83,13 +86,13 @@ func Serve(ctx context.Context, flag, address string, metrics prometheus.Gathere
 	}
 }
 
-func serve(ctx context.Context, address string, metrics prometheus.Gatherer, health http.Handler) error {
+func serve(ctx context.Context, address string, metrics prometheus.Gatherer, checks []Check) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/healthz", health)
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { health(w, checks) })
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
 	server := &http.Server{Handler: mux, ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10}
 	stopped := make(chan struct{})

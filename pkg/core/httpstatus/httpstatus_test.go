@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,23 +20,22 @@ import (
 
 func TestHealthReportsEveryCheck(t *testing.T) {
 	var optional, needed error
-	handler := httpstatus.Health(httpstatus.Check{Name: "a", Optional: true, Ask: func() error { return optional }}, httpstatus.Check{Name: "b", Ask: func() error { return needed }})
+	address := httpstatustest.Free(t)
+	defer served(t, address, prometheus.NewRegistry(),
+		httpstatus.Check{Name: "a", Optional: true, Ask: func() error { return optional }}, httpstatus.Check{Name: "b", Ask: func() error { return needed }})()
 	for _, test := range []struct {
 		optional, needed error
-		code             int
-		text             string
+		want             string
 	}{
-		{nil, nil, 200, "[+] a\n[+] b\n"},
-		{nil, errors.New("disk full"), 503, "[+] a\n[-] b: disk full\n"},
-		{errors.New("away"), nil, 200, "[-] a: away\n[+] b\n"},
-		{errors.New("away"), errors.New("disk full"), 503, "[-] a: away\n[-] b: disk full\n"},
+		{nil, nil, "200 OK\n[+] a\n[+] b\n"},
+		{nil, errors.New("disk full"), "503 Service Unavailable\n[+] a\n[-] b: disk full\n"},
+		{errors.New("away"), nil, "200 OK\n[-] a: away\n[+] b\n"},
+		{errors.New("away"), errors.New("disk full"), "503 Service Unavailable\n[-] a: away\n[-] b: disk full\n"},
 	} {
 		optional, needed = test.optional, test.needed
-		answer := httptest.NewRecorder()
-		handler.ServeHTTP(answer, httptest.NewRequest("GET", "/healthz", nil))
-		if answer.Code != test.code || answer.Body.String() != test.text {
-			t.Errorf("%+v: got %d %q", test, answer.Code, answer.Body)
-		}
+		got, err := httpstatustest.Get(address, "/healthz")
+		difftest.Must(t, err)
+		difftest.Equal(t, got, test.want)
 	}
 }
 
@@ -66,9 +64,9 @@ func TestAddressNeedsAPort(t *testing.T) {
 }
 
 // served starts Serve and waits until it replies.
-func served(t *testing.T, address string, metrics prometheus.Gatherer) (stop func()) {
+func served(t *testing.T, address string, metrics prometheus.Gatherer, checks ...httpstatus.Check) (stop func()) {
 	t.Helper()
-	stop = httpstatus.Serve(t.Context(), "--flag", address, metrics, httpstatus.Health(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	stop = httpstatus.Serve(t.Context(), address, metrics, slog.New(slog.NewTextHandler(t.Output(), nil)), checks...)
 	httpstatustest.WaitHealth(t, address, "200 ")
 	return stop
 }
@@ -79,7 +77,7 @@ func TestServeLogsBusyAddressOnce(t *testing.T) {
 	defer taken.Close()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		stop := httpstatus.Serve(t.Context(), "--flag", taken.Addr().String(), prometheus.NewRegistry(), nil, slog.New(slog.NewTextHandler(&log, nil)))
+		stop := httpstatus.Serve(t.Context(), taken.Addr().String(), prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil)))
 		time.Sleep(10 * time.Minute)
 		stop()
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "address already in use") {

@@ -15,8 +15,8 @@ type Budget struct {
 	waited func(time.Duration)
 
 	mu   sync.Mutex
-	left time.Duration // at since
-	at   time.Time
+	left time.Duration
+	at   time.Time // of the last addition to left
 }
 
 // NewBudget returns a budget of burst, which fills again by share of the passing time. With 0.5 s and 0.05, handlers wait
@@ -32,7 +32,8 @@ func NewBudget(burst time.Duration, share float64, least time.Duration, waited f
 func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
 	began := time.Now()
 	b.mu.Lock()
-	b.fill(began)
+	b.left = min(b.burst, b.left+time.Duration(b.share*float64(began.Sub(b.at))))
+	b.at = began
 	grant := max(b.left, 0)
 	if grant < b.least {
 		grant = 0
@@ -48,9 +49,4 @@ func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
 		b.mu.Unlock()
 		b.waited(now.Sub(began))
 	}
-}
-
-func (b *Budget) fill(now time.Time) {
-	b.left = min(b.burst, b.left+time.Duration(b.share*float64(now.Sub(b.at))))
-	b.at = now
 }

@@ -21,10 +21,6 @@ type Plugin struct {
 	Name, Index string // the index is two digits
 	Socket      string // path of the runtime's socket
 
-	// FailRequests makes the runtime fail a request if the plugin hangs or dies while it handles the request. If
-	// FailRequests is false, the runtime continues without the plugin. NRI before 0.12.4 always continues.
-	FailRequests bool
-
 	Handshake time.Duration // limit for connecting; 0 = 20 s
 
 	Connected func(bool) // called at each change, and with false after each failed attempt
@@ -37,15 +33,16 @@ const (
 	longestPause = 15 * time.Second
 )
 
-// Serve keeps the plugin connected until ctx ends. It retries while the runtime is unavailable.
-func (p Plugin) Serve(ctx context.Context) error {
+// Serve keeps the plugin connected until ctx ends. It retries while the runtime is unavailable. The runtime fails a
+// request if the plugin hangs or dies while it handles the request; NRI before 0.12.4 continues without the plugin.
+func (p Plugin) Serve(ctx context.Context) {
 	pause, said := firstPause, ""
 	for ctx.Err() == nil {
 		began := time.Now()
 		connected, err := p.serveOnce(ctx)
 		p.Connected(false)
 		if ctx.Err() != nil {
-			break
+			return
 		}
 		if connected && time.Since(began) > longestPause {
 			pause = firstPause
@@ -61,7 +58,6 @@ func (p Plugin) Serve(ctx context.Context) error {
 		}
 		pause = min(2*pause, longestPause)
 	}
-	return context.Cause(ctx)
 }
 
 // serveOnce connects and waits until the connection ends. connected is true if the handshake succeeded.
@@ -75,7 +71,7 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	// policy does not set KeepConnected, so the runtime disconnects a plugin that hangs. If the runtime
 	// kept it, every request on the node would wait for it.
 	s, err := stub.New(p.Handler, stub.WithPluginName(p.Name), stub.WithPluginIdx(p.Index), stub.WithConnection(conn),
-		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: p.FailRequests}), stub.WithLogger(libraryLog{p.Log}))
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: true}), stub.WithLogger(libraryLog{p.Log}))
 	if err != nil {
 		return false, fmt.Errorf("NRI plugin %s-%s: %w", p.Index, p.Name, err)
 	}

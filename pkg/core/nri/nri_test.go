@@ -37,12 +37,12 @@ func TestMissingRuntimeIsLoggedOnce(t *testing.T) {
 		tries := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
-		err := nri.Plugin{
+		nri.Plugin{
 			Handler: handler{}, Name: "test", Index: "60", Socket: socket, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Connected: func(bool) { tries++ },
 		}.Serve(ctx)
-		if err != context.DeadlineExceeded || tries < 40 {
-			t.Errorf("%v after %d tries", err, tries)
+		if tries < 40 {
+			t.Errorf("%d tries", tries)
 		}
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "not connected to the container runtime") || !strings.Contains(text, socket) {
 			t.Errorf("logged:\n%s", text)
@@ -70,7 +70,7 @@ func TestPluginConnectsAgain(t *testing.T) {
 	difftest.Must(t, err)
 	defer log.Close()
 	ctx, end := context.WithCancel(t.Context())
-	connected, ended, conns := make(chan bool, 100), make(chan error, 1), make(chan net.Conn, 100)
+	connected, ended, conns := make(chan bool, 100), make(chan struct{}), make(chan net.Conn, 100)
 	nritest.Serve(t, filepath.Join(dir, "runtime.sock"), nil)
 	between, err := net.Listen("unix", filepath.Join(dir, "nri.sock")) // the test ends connections there
 	difftest.Must(t, err)
@@ -92,10 +92,11 @@ func TestPluginConnectsAgain(t *testing.T) {
 		}
 	}()
 	go func() {
-		ended <- nri.Plugin{
+		nri.Plugin{
 			Handler: refusing{configured: new(atomic.Int32)}, Name: "test", Index: "60", Socket: filepath.Join(dir, "nri.sock"),
 			Connected: func(on bool) { connected <- on }, Log: slog.New(slog.NewTextHandler(log, nil)),
 		}.Serve(ctx)
+		close(ended)
 	}()
 	difftest.Equal(t, <-connected, false) // its handler refuses
 	for !<-connected {                    // on a slow machine the handshake may take too long
@@ -107,7 +108,7 @@ func TestPluginConnectsAgain(t *testing.T) {
 	}
 	<-connected // its next attempt comes after the log
 	end()
-	difftest.Is(t, <-ended, context.Canceled)
+	<-ended
 	text := difftest.Read(t, log.Name())
 	difftest.Contains(t, text, `level=ERROR msg="Plugin configuration failed: not now" from=nri`, `error="connection closed"`)
 	difftest.Same(t, text, regexp.MustCompile(`retryIn=(\w+)`).FindAllString(text, 2), []string{"retryIn=500ms", "retryIn=1s"})
@@ -130,15 +131,16 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	difftest.Must(t, err)
 	defer listener.Close()
 	ctx, end := context.WithCancel(t.Context())
-	ended, wasConnected := make(chan error, 1), false
+	ended, wasConnected := make(chan struct{}), false
 	log, err := os.Create(filepath.Join(t.TempDir(), "log")) // a file, because the library may still write to it at the end
 	difftest.Must(t, err)
 	defer log.Close()
 	go func() {
-		ended <- nri.Plugin{
+		nri.Plugin{
 			Handler: handler{}, Name: "test", Index: "60", Socket: listener.Addr().String(), Handshake: 100 * time.Millisecond,
 			Connected: func(on bool) { wasConnected = wasConnected || on }, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}.Serve(ctx)
+		close(ended)
 	}()
 	difftest.Must(t, listener.(*net.UnixListener).SetDeadline(time.Now().Add(2*time.Minute)))
 	first, err := listener.Accept()

@@ -34,9 +34,9 @@ func (e *Engine) collectLeases(context.Context) {
 }
 
 // ServeNRI keeps the engine connected to the runtime's NRI socket until ctx ends. index has two digits.
-func (e *Engine) ServeNRI(ctx context.Context, socket, index string) error {
+func (e *Engine) ServeNRI(ctx context.Context, socket, index string) {
 	o := e.Options
-	return nri.Plugin{Handler: e, Name: o.Driver, Index: index, Socket: socket, FailRequests: true, Connected: e.SetConnected, Log: o.Log}.Serve(ctx)
+	nri.Plugin{Handler: e, Name: o.Driver, Index: index, Socket: socket, Connected: e.SetConnected, Log: o.Log}.Serve(ctx)
 }
 
 // Configure subscribes to the start and end of sandboxes, and to containers.
