@@ -222,17 +222,19 @@ func (a *Agent) Node() (config.Node, error) {
 	return config.LoadNode(a.NodeConfig)
 }
 
-func (a *Agent) journal() (*journal.Journal, error) {
+// journal returns the journal, whose directory it creates if create is set.
+func (a *Agent) journal(create bool) (*journal.Journal, error) {
 	node, err := a.Node()
-	return journal.Open(node.StateDir, a.BootID), err
+	j := journal.Open(node.StateDir, a.BootID)
+	if err == nil && create {
+		err = j.EnsureDir()
+	}
+	return j, err
 }
 
 // newer returns the pods that have journal entries in a newer format than the given one.
 func (a *Agent) newer(than int) ([]string, error) {
-	j, err := a.journal()
-	if err == nil {
-		err = j.EnsureDir()
-	}
+	j, err := a.journal(true)
 	if err != nil {
 		return nil, err
 	}

@@ -104,10 +104,7 @@ func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 // unused returns an error if the journal has attachments or cannot be read. If the plugin does not exist,
 // the settings may have been removed too, so unused does not create the journal's directory.
 func (a *Agent) unused() error {
-	j, err := a.journal()
-	if err == nil && a.Options.Plugin.IsThere() {
-		err = j.EnsureDir()
-	}
+	j, err := a.journal(a.Options.Plugin.IsThere())
 	if err != nil {
 		return err
 	}
