@@ -233,11 +233,6 @@ func (d *Document) warn(path string, value json.RawMessage, rule string, args ..
 	d.find("format-doubt", path, value, "rule", fmt.Sprintf(rule, args...))
 }
 
-func quote(s string) json.RawMessage {
-	raw, _ := json.Marshal(s) // a string always encodes
-	return raw
-}
-
 // text returns the string that raw holds; "" = it holds none.
 func text(raw json.RawMessage) (s string) {
 	_ = json.Unmarshal(raw, &s)

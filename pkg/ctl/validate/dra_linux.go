@@ -56,24 +56,19 @@ func (c Checker) parameters(d *Document) {
 	}
 	switch d.object.Kind {
 	case deviceClass:
-		var class resourceapi.DeviceClass
-		if d.decode(&class) {
+		if class := new(resourceapi.DeviceClass); d.decode(class) {
 			c.class(d, &class.Spec)
 		}
 	case claimKind:
-		var claim resourceapi.ResourceClaim
-		if d.decode(&claim) {
+		if claim := new(resourceapi.ResourceClaim); d.decode(claim) {
 			c.claim(d, "spec.devices", &claim.Spec.Devices)
 		}
 	case claimTemplate:
-		var template resourceapi.ResourceClaimTemplate
-		if d.decode(&template) {
+		if template := new(resourceapi.ResourceClaimTemplate); d.decode(template) {
 			c.claim(d, "spec.spec.devices", &template.Spec.Spec.Devices)
 		}
 	default:
-		var other struct{ Kind json.RawMessage }
-		_ = json.Unmarshal(d.data, &other) // other values have no kind
-		d.wrong("kind", other.Kind, "must be %s, %s or %s", deviceClass, claimKind, claimTemplate)
+		d.wrong("kind", config.Object(d.data)["kind"], "must be %s, %s or %s", deviceClass, claimKind, claimTemplate)
 	}
 }
 
@@ -141,11 +136,8 @@ func (c Checker) config(d *Document, path string, opaque *resourceapi.OpaqueDevi
 	if opaque == nil || opaque.Driver != draDriver {
 		return
 	}
-	path += ".opaque.parameters"
-	var parameters struct{ Config json.RawMessage }
-	_ = json.Unmarshal(opaque.Parameters.Raw, &parameters) // cniconfig has refused other values
-	n := network{Checker: c, Document: d, path: path + ".config", dra: true}
-	if json.Unmarshal(parameters.Config, &n.object) != nil || n.object == nil {
+	n := network{Checker: c, Document: d, path: path + ".opaque.parameters.config", dra: true}
+	if n.object = config.Object(config.Object(opaque.Parameters.Raw)["config"]); len(n.object) == 0 {
 		return // there is only ifName, or cniconfig has refused the configuration
 	}
 	if !isClass && c.ClaimTypes == nil {

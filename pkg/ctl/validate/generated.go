@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // multusPlugin is the type of Multus in CNI configurations.
@@ -38,10 +40,9 @@ func (n *network) metaPlugins(maker string) bool {
 		return false
 	}
 	plugins = append([]json.RawMessage{fmt.Appendf(nil, `{"type": %q}`, maker)}, plugins...)
-	list, _ := json.Marshal(plugins) // decoded from JSON
-	n.path, n.name, n.multus, n.operator = "spec", quote(made.Metadata.Name), true, true
+	n.path, n.name, n.multus, n.operator = "spec", config.Encode(made.Metadata.Name), true, true
 	n.resource = made.Spec.ResourceName != ""
-	n.object = map[string]json.RawMessage{"cniVersion": quote("0.3.1"), "name": n.name, "plugins": list}
+	n.object = map[string]json.RawMessage{"cniVersion": config.Encode("0.3.1"), "name": n.name, "plugins": config.Encode(plugins)}
 	return true
 }
 

@@ -35,9 +35,8 @@ func (c Checker) network(d *Document) {
 		d.wrong("", d.data, "must be a CNI configuration, an object")
 		return
 	}
-	kind := text(n.object["kind"])
 	delegates, path := multusDelegates(n.object)
-	switch {
+	switch kind := d.object.Kind; {
 	case kind == definition && !n.definition(), makers[kind] != "" && !n.metaPlugins(makers[kind]): // there is no configuration
 	case delegates != nil:
 		checkDelegates(n, delegates, path)
@@ -57,7 +56,7 @@ func (n *network) definition() bool {
 		n.wrong("", nil, "must be a %s, {metadata: {name: NAME}, spec: {config: ...}}: %v", definition, err)
 		return false
 	}
-	n.path, n.name, n.multus = "spec.config", quote(nad.Metadata.Name), true
+	n.path, n.name, n.multus = "spec.config", config.Encode(nad.Metadata.Name), true
 	n.resource = nad.Metadata.Annotations[resourceAnnotation] != ""
 	checkAnnotations(n.Document, nad.Metadata.Annotations)
 	inner, raw := "", nad.Spec.Config
@@ -104,16 +103,14 @@ func (n *network) check() {
 	if name := n.object["name"]; name != nil && (!n.multus || string(name) != `""`) { // Multus replaces an empty name
 		n.name = name
 	} else if !isList && !n.multus {
-		n.name = quote(decoded(n.object).Name)
+		n.name = config.Encode(decoded(n.object).Name)
 	}
 	n.identity(n.versions(isList))
-	if isList {
-		n.supported(plugins)
-	}
 	for i, object := range plugins {
 		path := n.path
 		if isList {
 			path = n.element(i)
+			n.supported(path, object)
 		}
 		if isOurs(object) {
 			p := plugin{network: n, path: path, object: maps.Clone(object), after: i > 0}
@@ -132,8 +129,7 @@ func (n *network) check() {
 func (n *network) listKeys() {
 	rest := map[string]json.RawMessage{}
 	for _, key := range slices.Sorted(maps.Keys(n.object)) {
-		one, _ := json.Marshal(map[string]any{"type": Plugin, "name": "n", "cniVersion": version.Current(), key: n.object[key]}) // decoded from JSON
-		cfg, err := config.Parse(one)
+		cfg, err := config.Parse(config.Encode(map[string]any{"type": Plugin, "name": "n", "cniVersion": version.Current(), key: n.object[key]}))
 		if slices.Contains(ListKeys, key) || err != nil || len(cfg.Unknown) > 0 {
 			rest[key] = n.object[key]
 			continue
@@ -162,16 +158,14 @@ func (n *network) identity(readable bool) {
 	}
 }
 
-// supported reports plugins of the node that do not support the CNI version of the list. They would refuse ADD.
-func (n *network) supported(plugins []map[string]json.RawMessage) {
+// supported reports a plugin of the node that does not support the CNI version of the list. It would refuse ADD.
+func (n *network) supported(path string, object map[string]json.RawMessage) {
 	if n.Versions == nil || n.version == "" {
 		return
 	}
-	for i, p := range plugins {
-		kind, now := decoded(p).Type, n.version
-		if known := n.Versions(kind); len(known) > 0 && !slices.Contains(known, now) {
-			n.find("version", n.element(i)+".type", p["type"], "plugin", kind, "known", strings.Join(known, ", "), "version", now)
-		}
+	kind := decoded(object).Type
+	if known := n.Versions(kind); len(known) > 0 && !slices.Contains(known, n.version) {
+		n.find("version", path+".type", object["type"], "plugin", kind, "known", strings.Join(known, ", "), "version", n.version)
 	}
 }
 

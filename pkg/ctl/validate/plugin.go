@@ -33,7 +33,7 @@ type plugin struct {
 }
 
 func (p *plugin) check() {
-	p.object["cniVersion"] = quote(p.version)
+	p.object["cniVersion"] = config.Encode(p.version)
 	if delete(p.object, "name"); p.name != nil {
 		p.object["name"] = p.name
 	}
@@ -43,8 +43,8 @@ func (p *plugin) check() {
 			delete(p.object, key)
 		}
 	}
-	raw, _ := json.Marshal(p.object) // decoded from JSON
 	var err error
+	raw := config.Encode(p.object)
 	if p.cfg, err = config.Parse(raw); err != nil {
 		p.wrong(p.path, raw, "%v", err)
 		return
@@ -58,7 +58,7 @@ func (p *plugin) check() {
 	declared, ok := p.placeholders()
 	p.devices(declared)
 	if cdi := p.cfg.CDI; cdi != nil && cdi.SocketDir != "" && !filepath.IsAbs(cdi.SocketDir) {
-		p.find("format-doubt", p.path+".cdi.socketDir", quote(cdi.SocketDir), "rule", "must begin with a slash, or no container gets the socket")
+		p.find("format-doubt", p.path+".cdi.socketDir", config.Encode(cdi.SocketDir), "rule", "must begin with a slash, or no container gets the socket")
 	}
 	p.capability()
 	p.position(ok && !slices.ContainsFunc(p.cfg.Problems, mayNameDevice) && attachment.LeadsToNoDevice(p.cfg, declared))
@@ -86,9 +86,7 @@ func (p *plugin) keys() {
 	for _, u := range p.cfg.Unknown {
 		value := p.object[u.Key]
 		if parent, key, ok := strings.Cut(u.Key, "."); ok && value == nil { // a key in an object, such as "cdi.knd"
-			var inner map[string]json.RawMessage
-			_ = json.Unmarshal(p.object[parent], &inner) // config has read it
-			value = inner[key]
+			value = config.Object(p.object[parent])[key]
 		}
 		p.find("unknown-key", p.path+"."+u.Key, value, "nearest", config.NearestKnown(u.Nearest))
 	}
@@ -164,7 +162,7 @@ func (p *plugin) devices(declared *devinfo.Info) {
 	var first string
 	for _, id := range ids {
 		if a, err := pci.Parse(id.ID); err == nil && cmp.Or(first, a.String()) != a.String() {
-			p.find("two-devices", p.path+"."+id.Key, quote(id.ID), "device", first)
+			p.find("two-devices", p.path+"."+id.Key, config.Encode(id.ID), "device", first)
 		} else if err == nil {
 			first = a.String()
 		}
@@ -226,7 +224,7 @@ func (p *plugin) delegates() {
 		here := p.path + "." + d.Key
 		if p.Find != nil && d.Type != p.cfg.Type { // keys has reported devinfo itself
 			if err := p.Find(d.Type); err != nil {
-				p.find("delegate-missing", here+".type", quote(d.Type), "why", err.Error())
+				p.find("delegate-missing", here+".type", config.Encode(d.Type), "why", err.Error())
 			}
 		}
 		wanted := wanted(d.Raw)
@@ -234,7 +232,7 @@ func (p *plugin) delegates() {
 			p.find("portmap", here+".capabilities", nil)
 		}
 		if roles[d.Type] == mover {
-			p.find("delegate-mover", here+".type", quote(d.Type), "plugin", d.Type)
+			p.find("delegate-mover", here+".type", config.Encode(d.Type), "plugin", d.Type)
 		}
 		for _, name := range wanted {
 			if taken[name] = true; !p.cfg.Capabilities[name] && (name != fileCapability || !p.cfg.AutoFile) { // ADD passes an automatic path

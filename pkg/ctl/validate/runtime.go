@@ -26,14 +26,12 @@ func list(keys map[string]json.RawMessage) (*libcni.NetworkConfigList, error) {
 			whole[key] = value
 		}
 	}
-	text, _ := json.Marshal(whole) // decoded from JSON
-	return libcni.NetworkConfFromBytes(text)
+	return libcni.NetworkConfFromBytes(config.Encode(whole))
 }
 
 // decoded returns a plugin's configuration as libcni reads it, which ignores letter case, without the keys that it refuses.
 func decoded(plugin map[string]json.RawMessage) (conf types.PluginConf) {
-	sorted, _ := json.Marshal(plugin) // decoded from JSON
-	_ = json.Unmarshal(sorted, &conf) // decodable reports the errors
+	_ = json.Unmarshal(config.Encode(plugin), &conf) // decodable reports the errors
 	return conf
 }
 
@@ -69,8 +67,8 @@ func (n *network) decodable(path string, object map[string]json.RawMessage) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
-		one, _ := json.Marshal(map[string]json.RawMessage{key: object[key]}) // decoded from JSON
-		if wrong, is := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(one, new(types.PluginConf))); is {
+		one := map[string]json.RawMessage{key: object[key]}
+		if wrong, is := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(config.Encode(one), new(types.PluginConf))); is {
 			report(wrong.Field, object[key], config.TypeInWords(wrong.Type))
 		}
 	}

@@ -16,12 +16,10 @@ const defaultFile = "default.json"
 
 // isSettings reports whether an object is a file with settings of nodes, or a ConfigMap with such files. It also
 // recognizes a file by a misspelt key.
-func isSettings(file string, object map[string]json.RawMessage) bool {
+func (d *Document) isSettings(object map[string]json.RawMessage) bool {
 	switch {
-	case text(object["kind"]) == configMap:
-		var named struct{ Name string }
-		_ = json.Unmarshal(object["metadata"], &named)
-		return strings.Contains(named.Name, "devinfo-settings") // unless the chart's fullnameOverride is set
+	case d.object.Kind == configMap:
+		return strings.Contains(d.object.Metadata.Name, "devinfo-settings") // unless the chart's fullnameOverride is set
 	case object["apiVersion"] != nil || object["type"] != nil || object["plugins"] != nil:
 		return false
 	}
@@ -30,16 +28,13 @@ func isSettings(file string, object map[string]json.RawMessage) bool {
 			return true
 		}
 	}
-	return slices.Contains([]string{filepath.Base(config.NodeFile), defaultFile}, filepath.Base(file))
+	return slices.Contains([]string{filepath.Base(config.NodeFile), defaultFile}, filepath.Base(d.File))
 }
 
 // settings checks node.json, or each file in a ConfigMap of the agent.
 func (d *Document) settings() {
-	var object struct {
-		Kind string
-		Data map[string]string
-	}
-	if json.Unmarshal(d.data, &object) != nil || object.Kind != configMap {
+	var object struct{ Data map[string]string }
+	if d.object.Kind != configMap || json.Unmarshal(d.data, &object) != nil {
 		d.nodeSettings("", d.data)
 		return
 	}
@@ -61,9 +56,7 @@ func (d *Document) settings() {
 
 // nodeSettings reports all errors in settings. [config.ParseNode] returns only the first one.
 func (d *Document) nodeSettings(path string, data json.RawMessage) {
-	var left map[string]json.RawMessage
-	_ = json.Unmarshal(data, &left) // ParseNode reports the error
-	for {
+	for left := config.Object(data); ; data = config.Encode(left) {
 		_, err := config.ParseNode(data, "")
 		if err == nil {
 			return
@@ -76,6 +69,5 @@ func (d *Document) nodeSettings(path string, data json.RawMessage) {
 		}
 		d.wrong(path+"."+key, value, "%s", rule)
 		delete(left, key)
-		data, _ = json.Marshal(left) // left was decoded from JSON
 	}
 }

@@ -49,19 +49,17 @@ const (
 	configMap     = "ConfigMap"
 )
 
-// kindOf recognizes the kind of a JSON value in a file; "" = none of ours.
-func kindOf(file string, data json.RawMessage) Kind {
-	var object map[string]json.RawMessage
-	_ = json.Unmarshal(data, &object) // other values have no keys
+// recognize returns the kind of a document; "" = none of ours.
+func (d *Document) recognize() Kind {
+	object := config.Object(d.data)
 	has := func(key string) bool { return object[key] != nil }
 	switch {
-	case isSettings(file, object):
+	case d.isSettings(object):
 		return Settings
+	case has("apiVersion") && makers[d.object.Kind] != "":
+		return CNIConfig
 	case has("apiVersion"): // Helm charts have it too, with name, type and version
-		if makers[text(object["kind"])] != "" {
-			return CNIConfig
-		}
-		return map[string]Kind{definition: CNIConfig, deviceClass: DRA, claimKind: DRA, claimTemplate: DRA}[text(object["kind"])]
+		return map[string]Kind{definition: CNIConfig, deviceClass: DRA, claimKind: DRA, claimTemplate: DRA}[d.object.Kind]
 	case (has("type") || has("plugins")) && (has("cniVersion") || has("name")):
 		return CNIConfig
 	case has("type") && has("version"):
@@ -92,12 +90,13 @@ func (c Checker) Check(docs []Document, kind Kind) {
 	for n := range docs {
 		d := &docs[n]
 		if d.Kind = kind; kind == "" {
-			d.Kind = kindOf(d.File, d.data)
+			d.Kind = d.recognize()
 		}
-		if d.data == nil || !d.readJSON("", d.data) {
-			continue
+		is := d.data
+		if d.Kind != "" && d.object.Kind == "" && d.yaml != nil { // runtimes, plugins and the agent take JSON only
+			is = d.yaml
 		}
-		if d.Kind != "" && d.object.Kind == "" && d.yaml != nil && !d.readJSON("", d.yaml) { // runtimes, plugins and the agent take JSON only
+		if d.data == nil || !d.readJSON("", is) {
 			continue
 		}
 		switch d.Kind {
@@ -120,7 +119,7 @@ func (c Checker) Check(docs []Document, kind Kind) {
 func (d *Document) deviceInfo() {
 	info, err := devinfo.Parse(d.data)
 	if version, newer := errors.AsType[*devinfo.VersionError](err); newer {
-		d.wrong("version", quote(version.Version), "must be a version 1.x (Device Information Specification, section 3.1.2)")
+		d.wrong("version", config.Encode(version.Version), "must be a version 1.x (Device Information Specification, section 3.1.2)")
 		return
 	} else if err != nil {
 		d.wrong("", d.data, "%v", err)
@@ -129,13 +128,11 @@ func (d *Document) deviceInfo() {
 	for _, v := range info.Validate() {
 		d.violation("", v)
 	}
-	var object map[string]json.RawMessage
-	_ = json.Unmarshal(d.data, &object)                        // devinfo has read it
+	object := config.Object(d.data)
 	d.unknown("", object, devinfo.Keys(""), strings.EqualFold) // info.Validate has reported keys in the wrong case
 	for _, key := range devinfo.Keys("") {
-		var inner map[string]json.RawMessage
-		if known := devinfo.Keys(devinfo.Type(key)); known != nil && json.Unmarshal(object[key], &inner) == nil {
-			d.unknown(key, inner, known, strings.EqualFold)
+		if known := devinfo.Keys(devinfo.Type(key)); known != nil {
+			d.unknown(key, config.Object(object[key]), known, strings.EqualFold)
 		}
 	}
 }

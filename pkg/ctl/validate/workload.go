@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+
+	"devinfo-cni.io/pkg/core/config"
 )
 
 // networksAnnotation is where a pod requests networks (Network Custom Resource Definition De-facto Standard, section 4.1).
@@ -19,12 +21,12 @@ const networksAnnotation = "k8s.v1.cni.cncf.io/networks"
 func checkAnnotations(d *Document, all map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if key != resourceAnnotation && strings.EqualFold(key, resourceAnnotation) {
-			d.find("annotation-key", "metadata.annotations."+key, quote(all[key]))
+			d.find("annotation-key", "metadata.annotations."+key, config.Encode(all[key]))
 		}
 	}
 	resource := all[resourceAnnotation]
 	if domain, name, _ := strings.Cut(resource, "/"); resource != "" && (domain == "" || name == "") {
-		d.find("resource-domain", "metadata.annotations."+resourceAnnotation, quote(resource))
+		d.find("resource-domain", "metadata.annotations."+resourceAnnotation, config.Encode(resource))
 	}
 }
 
@@ -126,9 +128,7 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 	}
 	raw := d.data
 	for _, key := range keys {
-		var outer map[string]json.RawMessage
-		_ = json.Unmarshal(raw, &outer)
-		raw = outer[key]
+		raw = config.Object(raw)[key]
 	}
 	var pod template
 	if json.Unmarshal(raw, &pod) != nil {
@@ -137,7 +137,7 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 	asked, above := pod.Metadata.Annotations[networksAnnotation], d.object.Metadata.Annotations[networksAnnotation]
 	if asked == "" && above != "" {
 		d.Kind = CNIConfig
-		d.find("networks-above", "metadata.annotations."+networksAnnotation, quote(above), "template", strings.Join(keys, "."))
+		d.find("networks-above", "metadata.annotations."+networksAnnotation, config.Encode(above), "template", strings.Join(keys, "."))
 	}
 	if asked == "" {
 		return above != ""
@@ -147,7 +147,7 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 	path := strings.Join(append(keys, "metadata.annotations."+networksAnnotation), ".")
 	if !ok {
 		d.Kind, d.Skipped = CNIConfig, ""
-		d.find("networks", path, quote(asked))
+		d.find("networks", path, config.Encode(asked))
 	}
 	needs := map[string]int64{} // Multus gives each attachment the next device of its resource
 	for _, name := range names {
@@ -163,7 +163,7 @@ func checkWorkload(d *Document, resources map[NetworkName]string) bool {
 			rule = "too-few-requested"
 		}
 		if has < needs[resource] {
-			d.find(rule, path, quote(asked), "resource", resource, "network", name.String(), "unless", ", unless a webhook adds them")
+			d.find(rule, path, config.Encode(asked), "resource", resource, "network", name.String(), "unless", ", unless a webhook adds them")
 		}
 	}
 	return true
