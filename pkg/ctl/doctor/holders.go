@@ -139,12 +139,10 @@ func allocations(e *Evidence, list *findings) {
 }
 
 // podOf returns the pod of a device's holds, or its network namespace; "" = no pod holds the device.
-func podOf(holds []hold) (pod string) {
+func podOf(holds []hold) string {
+	var pod, ns string
 	for _, h := range holds {
-		pod = cmp.Or(pod, h.pod)
+		pod, ns = cmp.Or(pod, h.pod), cmp.Or(ns, h.ns)
 	}
-	for _, h := range holds {
-		pod = cmp.Or(pod, h.ns)
-	}
-	return pod
+	return cmp.Or(pod, ns)
 }

@@ -101,16 +101,14 @@ func runtime(e *Evidence, list *findings) {
 func offer(e *Evidence, list *findings) {
 	switch {
 	case e.Offer == nil:
-		return
-	case e.driverAway() && e.Offer.Problem == "":
-		list.add("driver-away-offer")
-		return
 	case e.Offer.Problem != "":
 		list.add("rules", "why", e.Offer.Problem)
-		return
-	}
-	for _, idle := range e.Offer.Unmatched {
-		list.add("rule-unmatched", "rules", e.Offer.Rules, "why", idle.String())
+	case e.driverAway():
+		list.add("driver-away-offer")
+	default:
+		for _, idle := range e.Offer.Unmatched {
+			list.add("rule-unmatched", "rules", e.Offer.Rules, "why", idle.String())
+		}
 	}
 }
 
