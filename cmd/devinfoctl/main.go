@@ -98,7 +98,8 @@ func newRoot(t *tool) *cobra.Command {
   devinfoctl topology                       # the devices, as a tree
   devinfoctl capture --scrub -o node.txtar  # for a problem report
   devinfoctl --capture node.txtar topology  # the same tree, somewhere else`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: t.start,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, json or yaml", "table", "json", "yaml")
@@ -109,32 +110,27 @@ func newRoot(t *tool) *cobra.Command {
 	_ = root.MarkPersistentFlagFilename("capture", "txtar")
 	cobra.EnableCommandSorting = false
 	for _, command := range commands {
-		cmd := command(t)
-		t.start(cmd)
-		root.AddCommand(cmd)
+		root.AddCommand(command(t))
 	}
 	commandline.Finish(root)
 	return root
 }
 
-// start makes a command refuse flags with an empty value, and record that it has started.
-func (t *tool) start(cmd *cobra.Command) {
-	body := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		cmd.Flags().Visit(func(f *pflag.Flag) {
-			if f.Value.String() == "" { // usually an unset variable in a script
-				err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
-			}
-		})
-		if err != nil {
-			return err
+// start refuses flags with an empty value, records that a command has started, and goes to the node that it examines.
+func (t *tool) start(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.String() == "" { // usually an unset variable in a script
+			err = cmp.Or(err, clierr.Misuse("give it a value, or leave the flag out", "--%s is empty", f.Name))
 		}
-		t.started = true
-		if err := cmp.Or(t.enter(), t.exposed()); err != nil {
-			return err
-		}
-		return body(cmd, args)
+	})
+	if err != nil {
+		return err
 	}
+	t.started = true
+	if err := t.enter(); err != nil {
+		return err
+	}
+	return t.exposed()
 }
 
 // exposed refuses a --cni-path in an agent's pod if users other than root can write there, because doctor runs
