@@ -70,7 +70,7 @@ type leftOut struct {
 }
 
 func (o *inventoryOptions) run(out, warn io.Writer) (err error) {
-	var rules inventory.Rules
+	rules := inventory.Rules{}
 	if o.configFile != "" {
 		if rules, err = rulesIn("config", o.configFile); err != nil {
 			return err
@@ -114,7 +114,7 @@ func (o *inventoryOptions) run(out, warn io.Writer) (err error) {
 func rulesIn(flag, file string) (inventory.Rules, error) {
 	data, err := store.ReadFile(file, config.MaxFile)
 	if err != nil {
-		return inventory.Rules{}, fmt.Errorf("--%s: %w", flag, err)
+		return nil, fmt.Errorf("--%s: %w", flag, err)
 	}
 	rules, err := inventory.ParseRules(data)
 	if err != nil {
@@ -171,7 +171,7 @@ func printCards(out io.Writer, host inventory.Host) error {
 	return err
 }
 
-func (o *inventoryOptions) print(out io.Writer, host inventory.Host, decisions []inventory.Decision, warnings []string) error {
+func (o *inventoryOptions) print(out io.Writer, host inventory.Host, decisions []*inventory.Decision, warnings []string) error {
 	all := offering{Slices: append([]inventory.Slice{}, inventory.Slices(inventory.Pool(decisions, nil))...), LeftOut: []leftOut{}, Warnings: warnings}
 	rows := [][]string{{"DEVICE", "KIND", "INTERFACE", "OFFERED", "RULE", "WHY NOT"}}
 	for _, c := range decisions {

@@ -19,7 +19,7 @@ import (
 
 // survey is the result of reading the node. It is never modified.
 type survey struct {
-	list      []inventory.Decision
+	list      []*inventory.Decision
 	decisions map[string]inventory.Decision // the same, by device
 	published inventory.Published           // includes the withheld devices
 	withheld  map[string]*state.Attachment  // by device: see [Node.Withheld]
@@ -93,7 +93,7 @@ func (n *Node) rules() (inventory.Rules, error) {
 	if rules := n.selected.Load(); rules != nil {
 		return *rules, nil
 	}
-	return inventory.Rules{}, fmt.Errorf("%s: rules select nodes, but the labels of this Node object are not known yet", n.Inventory.File)
+	return nil, fmt.Errorf("%s: rules select nodes, but the labels of this Node object are not known yet", n.Inventory.File)
 }
 
 // survey reads the node. others, sharers and unknown are the results of [Node.others].
@@ -142,8 +142,8 @@ func (n *Node) survey(others, sharers map[string]string, unknown error) (s surve
 		withheld: n.Withheld(), unmatched: rules.Unmatched(decisions, host.Links), warnings: warnings,
 		carriers: carriers, wait: wait,
 	}
-	for _, d := range decisions {
-		s.decisions[d.Device.Name] = d
+	for _, c := range decisions {
+		s.decisions[c.Device.Name] = *c
 	}
 	for _, d := range s.published {
 		for t := range d.Taints {

@@ -40,22 +40,21 @@ type Decision struct {
 }
 
 // Decide returns for each device whether it is offered and, if not, why.
-func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
-	decisions := make([]Decision, len(devices))
+func Decide(devices []Device, rules Rules, s DecideInput) []*Decision {
+	decisions := make([]*Decision, len(devices))
 	at, on := map[string]*Decision{}, map[string][]string{} // decisions by name; names of children by name of the parent
 	for n, d := range devices {
 		decisions[n] = rules.choose(s.asOffered(&d), s.Driver)
 		if decisions[n].Device = d; d.Unread != nil {
 			decisions[n].Why = fmt.Sprintf("it cannot be read: %v", d.Unread)
 		}
-		at[d.Name], on[d.On] = &decisions[n], append(on[d.On], d.Name)
+		at[d.Name], on[d.On] = decisions[n], append(on[d.On], d.Name)
 	}
-	for n, d := range devices {
-		decisions[n].on = at[d.On]
+	for _, c := range decisions {
+		c.on = at[c.Device.On]
 	}
 	tied := s.tied(decisions)
-	for n := range decisions {
-		c := &decisions[n]
+	for _, c := range decisions {
 		switch held := s.Ours.sharing(c.Device.Name); {
 		case c.Why != "":
 		case held == journal.Shared && c.Sharing != journal.Shared:
@@ -70,24 +69,21 @@ func Decide(devices []Device, rules Rules, s DecideInput) []Decision {
 			}
 		}
 	}
-	for n := range decisions { // a device and its parent are the same hardware
-		c := &decisions[n]
+	for _, c := range decisions { // a device and its parent are the same hardware
 		for up := c.on; up != nil && c.Why == "" && c.Sharing == journal.Exclusive; up = up.on {
 			if up.Why == "" && up.Sharing == journal.Exclusive && s.Ours.sharing(up.Device.Name) == "" {
 				up.Why = fmt.Sprintf("%s on it is offered", c.Device.Name)
 			}
 		}
 	}
-	for name, why := range s.besides(decisions) {
-		at[name].Why = why
-	}
+	s.besides(decisions)
 	return decisions
 }
 
 // StillOffers reports whether recent decisions are still valid for a device that they offer. It returns false if it
 // cannot tell.
-func (s DecideInput) StillOffers(decisions []Decision, name string) bool {
-	n := slices.IndexFunc(decisions, func(c Decision) bool { return c.Device.Name == name })
+func (s DecideInput) StillOffers(decisions []*Decision, name string) bool {
+	n := slices.IndexFunc(decisions, func(c *Decision) bool { return c.Device.Name == name })
 	if n < 0 || decisions[n].Why != "" {
 		return false
 	}
@@ -119,10 +115,10 @@ func (s DecideInput) others(d *Device) string {
 
 // tied returns the devices that are on a held device or have one on them, each with the reason. It does not read facts
 // that rules need, because a device in a pod lacks them.
-func (s DecideInput) tied(decisions []Decision) map[string]string {
+func (s DecideInput) tied(decisions []*Decision) map[string]string {
 	why, held := map[string]string{}, map[string]bool{} // held by [Device.hardware]
-	for n := range decisions {
-		d := &decisions[n].Device
+	for _, c := range decisions {
+		d := &c.Device
 		if as := s.Ours.sharing(d.Name); as == journal.Exclusive || as == "" && s.others(d) != "" {
 			held[d.hardware()] = true
 		}
@@ -136,8 +132,7 @@ func (s DecideInput) tied(decisions []Decision) map[string]string {
 			why[c.Device.Name] = fmt.Sprintf("a claim holds %s, %s", to.Name, how)
 		}
 	}
-	for n := range decisions {
-		c := &decisions[n]
+	for _, c := range decisions {
 		for up := c.on; up != nil; up = up.on {
 			tie(c, &up.Device, "its parent")
 			tie(up, &c.Device, "which is on it")
@@ -146,10 +141,10 @@ func (s DecideInput) tied(decisions []Decision) map[string]string {
 	return why
 }
 
-// besides returns the ports of functions that are not offered because of another port, each with the reason. The ports
-// of a function have one lease, so that one pod has it, or pods share it. A port that claims hold comes first, then one
-// that is offered as shared, and then the function's own.
-func (s DecideInput) besides(decisions []Decision) map[string]string {
+// besides withdraws the ports of functions that are not offered because of another port. The ports of a function have one
+// lease, so that one pod has it, or pods share it. A port that claims hold comes first, then one that is offered as shared,
+// and then the function's own.
+func (s DecideInput) besides(decisions []*Decision) {
 	const other = "%s, another port of its function"
 	reasons := []string{"", other + ", is offered", other + ", is offered", other + ", is offered as shared", "pods share " + other, "a claim holds " + other}
 	rank := func(c *Decision) int { // index of the reason for other ports; 0 = none
@@ -168,22 +163,18 @@ func (s DecideInput) besides(decisions []Decision) map[string]string {
 		return 1
 	}
 	first := map[string]*Decision{} // by function
-	for n := range decisions {
-		c := &decisions[n]
+	for _, c := range decisions {
 		if of := first[c.Device.hardware()]; of == nil || rank(c) > rank(of) {
 			first[c.Device.hardware()] = c
 		}
 	}
-	why := map[string]string{}
-	for n := range decisions {
-		c := &decisions[n]
+	for _, c := range decisions {
 		of := first[c.Device.hardware()]
 		mayBoth := c.Sharing == journal.Shared && rank(of) < 5
 		if c.Why == "" && of != c && !mayBoth && s.Ours.sharing(c.Device.Name) != journal.Exclusive {
-			why[c.Device.Name] = fmt.Sprintf(reasons[rank(of)], of.Device.Name)
+			c.Why = fmt.Sprintf(reasons[rank(of)], of.Device.Name)
 		}
 	}
-	return why
 }
 
 // against returns why a device that a rule selects is not offered, or "". on lists the devices on it.
@@ -236,16 +227,16 @@ func (s DecideInput) unshareable(c *Decision) string {
 	return ""
 }
 
-func (r Rules) choose(d *Device, driver string) Decision {
-	c := Decision{Rule: -1, Why: "no rule selects it", failed: map[int]error{}}
-	for n := range r.list {
-		rule := &r.list[n]
+func (r Rules) choose(d *Device, driver string) *Decision {
+	c := &Decision{Rule: -1, Why: "no rule selects it", failed: map[int]error{}}
+	for n := range r {
+		rule := &r[n]
 		met, err := rule.meets(d, driver)
 		if err != nil {
 			c.Why, c.failed[n] = fmt.Sprintf("no rule selects it; devices[%d].%v", n, err), err
 		}
 		if met {
-			return Decision{Rule: n, Sharing: rule.Sharing, Reset: cmp.Or(rule.Reset, "auto"), Withhold: rule.OnDifference == "withhold", rule: rule, failed: c.failed}
+			return &Decision{Rule: n, Sharing: rule.Sharing, Reset: cmp.Or(rule.Reset, "auto"), Withhold: rule.OnDifference == "withhold", rule: rule, failed: c.failed}
 		}
 	}
 	return c

@@ -76,13 +76,13 @@ func pool(t testing.TB, h inventory.Host, configuration string) []inventory.Slic
 }
 
 // decision returns the decision about a device.
-func decision(all []inventory.Decision, name string) inventory.Decision {
+func decision(all []*inventory.Decision, name string) *inventory.Decision {
 	for _, c := range all {
 		if c.Device.Name == name {
 			return c
 		}
 	}
-	return inventory.Decision{Why: "there is no such device"}
+	return &inventory.Decision{Why: "there is no such device"}
 }
 
 // The PFs of the host igb-sriov, a VF of each, and rules for all devices.

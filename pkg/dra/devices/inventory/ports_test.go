@@ -191,7 +191,7 @@ func (k *cards) published(whole []inventory.Device, ports, n int, as journal.Sha
 }
 
 // stale checks the offers after a claim or another pod got one of them.
-func (k *cards) stale(card []aPort, decisions []inventory.Decision, taken inventory.Decision) {
+func (k *cards) stale(card []aPort, decisions []*inventory.Decision, taken *inventory.Decision) {
 	k.t.Helper()
 	if free := (inventory.DecideInput{}); !free.StillOffers(decisions, taken.Device.Name) {
 		k.t.Errorf("%v: %s is not offered any more, although nobody got it", card, taken.Device.Name)

@@ -69,10 +69,7 @@ const DefaultAttachments = 1023
 // device (ResourceSliceMaxAttributesAndCapacitiesPerDevice).
 const maxAttributes = 8
 
-type Rules struct {
-	list   []rule
-	absent bool // the configuration has no key "devices"
-}
+type Rules []rule // nil = the configuration has no key "devices"
 
 type rule struct {
 	Rule
@@ -90,27 +87,23 @@ type rule struct {
 func ParseRules(configuration []byte) (Rules, error) {
 	data, err := yaml.YAMLToJSONStrict(configuration)
 	if err != nil {
-		return Rules{}, fmt.Errorf("invalid YAML: %w", err)
+		return nil, fmt.Errorf("invalid YAML: %w", err)
 	}
 	if several(configuration) {
-		return Rules{}, errors.New("it has several documents, of which only the first would count; write all rules in one list, without ---")
+		return nil, errors.New("it has several documents, of which only the first would count; write all rules in one list, without ---")
 	}
 	var file struct {
 		Devices []json.RawMessage `json:"devices"`
 	}
-	if err := strictly(data, &file); err != nil {
-		return Rules{}, err
+	if err := strictly(data, &file); err != nil || file.Devices == nil {
+		return nil, err
 	}
-	rules := Rules{absent: file.Devices == nil}
-	var errs []error
+	rules, errs := make(Rules, len(file.Devices)), make([]error, len(file.Devices))
 	for n, raw := range file.Devices {
 		if raw[0] != '{' {
-			errs = append(errs, fmt.Errorf("devices[%d]: %s is not a rule; write a map, such as {pfNames: [ens1f0], sharing: exclusive}", n, raw))
-			continue
-		}
-		r, err := newRule(raw)
-		if rules.list = append(rules.list, r); err != nil {
-			errs = append(errs, fmt.Errorf("devices[%d].%w", n, err))
+			errs[n] = fmt.Errorf("devices[%d]: %s is not a rule; write a map, such as {pfNames: [ens1f0], sharing: exclusive}", n, raw)
+		} else if rules[n], errs[n] = newRule(raw); errs[n] != nil {
+			errs[n] = fmt.Errorf("devices[%d].%w", n, errs[n])
 		}
 	}
 	return rules, errors.Join(errs...)
@@ -179,16 +172,15 @@ func newRule(raw json.RawMessage) (r rule, err error) {
 	if err == nil {
 		r.published, err = published(r.Publish)
 	}
-	if err != nil {
-		return rule{}, err
+	if err != nil || r.Select == "" {
+		return r, err
 	}
-	if r.Select != "" { // compile it as the scheduler compiles the expression of a DeviceClass
-		program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(r.Select, cel.Options{})
-		if program.Error != nil {
-			return rule{}, fmt.Errorf("select: %s", program.Error.Detail)
-		}
-		r.selects = &program
+	// Compile it as the scheduler compiles the expression of a DeviceClass.
+	program := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(r.Select, cel.Options{})
+	if program.Error != nil {
+		return r, fmt.Errorf("select: %s", program.Error.Detail)
 	}
+	r.selects = &program
 	return r, nil
 }
 
@@ -213,14 +205,14 @@ func selector(raw json.RawMessage) (labels.Selector, error) {
 
 // SelectNodes reports whether any rule applies to some nodes only. Such rules need [Rules.On].
 func (r Rules) SelectNodes() bool {
-	return slices.ContainsFunc(r.list, func(r rule) bool { return r.nodes != nil })
+	return slices.ContainsFunc(r, func(r rule) bool { return r.nodes != nil })
 }
 
 // On disables the rules that do not apply to a node with these labels. Each rule keeps its index.
 func (r Rules) On(node map[string]string) Rules {
-	r.list = slices.Clone(r.list)
-	for n := range r.list {
-		r.list[n].elsewhere = r.list[n].nodes != nil && !r.list[n].nodes.Matches(labels.Set(node))
+	r = slices.Clone(r)
+	for n := range r {
+		r[n].elsewhere = r[n].nodes != nil && !r[n].nodes.Matches(labels.Set(node))
 	}
 	return r
 }

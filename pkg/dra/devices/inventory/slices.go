@@ -39,27 +39,22 @@ func (p Published) sharing(name string) journal.SharingMode {
 
 // Pool returns the devices to publish: the offered ones, and ours, which claims hold. The latter keep their last published
 // attributes, but not their taints, because the host cannot read all facts of a device in a pod.
-func Pool(decisions []Decision, ours Published) Published {
-	offered, taints := Published{}, map[string][]resourceapi.DeviceTaint{}
-	for n := range decisions {
-		c := &decisions[n]
-		taints[c.Device.Name] = c.taints()
-		if c.Why == "" {
-			offered[c.Device.Name] = c.device()
-		}
-	}
+func Pool(decisions []*Decision, ours Published) Published {
+	pool := Published{}
 	for name, d := range ours {
-		_, isOffered := offered[name]
-		if isOffered && Sharing(d) == journal.Shared { // an offered shared device is still on the host, so its facts are current
-			continue
-		}
-		var here bool
-		if d.Taints, here = taints[name]; !here {
-			d.Taints = taint(TaintGone)
-		}
-		offered[name] = d
+		d.Taints = taint(TaintGone)
+		pool[name] = d
 	}
-	return offered
+	for _, c := range decisions {
+		d, held := pool[c.Device.Name]
+		if c.Why == "" && (!held || Sharing(d) == journal.Shared) { // an offered shared device is still on the host, so its facts are current
+			d, held = c.device(), true
+		}
+		if d.Taints = c.taints(); held {
+			pool[c.Device.Name] = d
+		}
+	}
+	return pool
 }
 
 func taint(key string) []resourceapi.DeviceTaint {
@@ -79,7 +74,7 @@ func (c *Decision) taints() []resourceapi.DeviceTaint {
 }
 
 func (c *Decision) device() resourceapi.Device {
-	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes), Taints: c.taints()}
+	d := resourceapi.Device{Name: c.Device.Name, Attributes: maps.Clone(c.Device.Attributes)}
 	maps.DeleteFunc(d.Attributes, func(name resourceapi.QualifiedName, _ resourceapi.DeviceAttribute) bool {
 		return c.rule.published != nil && !slices.Contains(c.rule.published, name)
 	})

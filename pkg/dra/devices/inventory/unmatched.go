@@ -13,24 +13,24 @@ import (
 )
 
 // Unmatched returns the rules that no device meets, in their order, each with the reason.
-func (r Rules) Unmatched(decisions []Decision, links []listing.Interface) (list []state.UnmatchedRule) {
-	if r.absent {
+func (r Rules) Unmatched(decisions []*Decision, links []listing.Interface) (list []state.UnmatchedRule) {
+	if r == nil {
 		return []state.UnmatchedRule{{Rule: "devices", Why: "the file has no rules; write a rule such as devices: [{pfNames: [ens1f0np0], sharing: exclusive}], or devices: [] to offer no devices"}}
 	}
 	used, known := map[int]bool{}, map[string][]string{} // used by index; values of devices by key
-	for n := range decisions {
-		used[decisions[n].Rule] = true
+	for _, c := range decisions {
+		used[c.Rule] = true
 		for _, m := range matchers {
-			for _, value := range m.of(&decisions[n].Device) {
+			for _, value := range m.of(&c.Device) {
 				if value != "" {
 					known[m.key] = append(known[m.key], value)
 				}
 			}
 		}
 	}
-	for n := range r.list {
-		if !used[n] && !r.list[n].elsewhere {
-			list = append(list, explain(n, &r.list[n].Rule, known, links, failure(decisions, n)))
+	for n := range r {
+		if !used[n] && !r[n].elsewhere {
+			list = append(list, explain(n, &r[n].Rule, known, links, failure(decisions, n)))
 		}
 	}
 	return list
@@ -38,12 +38,11 @@ func (r Rules) Unmatched(decisions []Decision, links []listing.Interface) (list 
 
 // failure returns why the expression of a rule fails for each device that reaches the rule. It returns "" if the
 // expression has a result for one of them.
-func failure(decisions []Decision, rule int) (why string) {
-	for n := range decisions {
-		d := &decisions[n]
-		if err := d.failed[rule]; err != nil {
+func failure(decisions []*Decision, rule int) (why string) {
+	for _, c := range decisions {
+		if err := c.failed[rule]; err != nil {
 			why = err.Error()
-		} else if d.Rule < 0 || d.Rule > rule {
+		} else if c.Rule < 0 || c.Rule > rule {
 			return ""
 		}
 	}
