@@ -54,15 +54,13 @@ func Read(h Host) (devices []Device, warnings []string, err error) {
 		return nil, nil, err
 	}
 	r := &reader{host: h, links: make(map[string]listing.Interface, len(h.Links)), warnings: warnings, named: map[string]*Device{}}
-	for _, l := range h.Links {
-		r.links[l.Name] = l
-	}
 	for _, d := range found {
 		r.take(d)
 	}
-	for _, l := range h.Links { // software devices that pods can share
+	for _, l := range h.Links {
+		r.links[l.Name] = l
 		kind := map[string]hostdev.Kind{"bond": hostdev.Bond, "bridge": hostdev.Bridge, kindOVS: hostdev.OVS}[l.Info.Kind]
-		if kind != "" && l.Name != ovsSystem {
+		if kind != "" && l.Name != ovsSystem { // a software device that pods can share
 			r.add(&Device{Name: spell("net", l.Name), Ref: hostdev.Ref{Kind: kind, IfName: l.Name}})
 		}
 	}
