@@ -190,7 +190,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 		Devices: devices.Options{
 			Inventory: offered, NUMANode: numaForms[o.numaNode], Custody: own, Journal: held, Lineage: sys.Lineage,
 			Finder:          &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
-			Granter:         &grant.Granter{Sys: sys, Nodes: grant.NodesBelow(o.hostRoot)},
+			DeviceNodes:     grant.NodesBelow(o.hostRoot),
 			Settings:        func() (config.Node, error) { return config.LoadNode(o.nodeConfig) },
 			DevicePluginDir: node.DevicePluginDir,
 			Advertised: func(ctx context.Context, resource, device string) (bool, error) {

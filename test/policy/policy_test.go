@@ -205,7 +205,7 @@ func (n node) byAgent(t *testing.T) (g given) {
 func (n node) byDriver(t *testing.T) (given, *state.Claim) {
 	own := devices.New(devices.Options{
 		Driver: "cni.dra.networking.x-k8s.io", StateDir: n.dir, BootID: "boot", Finder: n.finder, Log: n.log,
-		Granter: &grant.Granter{Sys: n.finder.Sys, Nodes: grant.NodesBelow(n.root), Settings: n.settings},
+		DeviceNodes: grant.NodesBelow(n.root), Settings: func() (config.Node, error) { return n.settings, nil },
 	}, nil)
 	gate := network.Gate{Kind: "example.com/test", Specs: store.Open(n.dir + "/gates"), Hook: "/hook", Node: own, Log: n.log, Unexposed: func(string, string) error { return nil }}
 	published := resourceapi.Device{Name: n.device.Name, Attributes: n.device.Attributes}

@@ -17,6 +17,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -217,7 +218,7 @@ func TestUserNamespaceGetsOnlyWorldAccessibleDeviceNodes(t *testing.T) {
 		for _, hostUsers := range []bool{true, false} {
 			dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 				r.UseJournal("mlx5-switchdev", "")
-				r.Options.Devices.Granter.Nodes = func(path string) (cdispec.DeviceNode, error) {
+				r.Options.Devices.DeviceNodes = func(path string) (cdispec.DeviceNode, error) {
 					return cdispec.DeviceNode{Path: path, Type: "c", Perm: map[string]fs.FileMode{"/dev/vfio/57": 0o600, "/dev/vfio/vfio": 0o666}[path]}, nil
 				}
 				var log bytes.Buffer
@@ -275,7 +276,7 @@ func TestClaimOfRDMADeviceWithoutInterfaceGetsDeviceNodes(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		const vf = "pci-0000-17-00-1"
 		r.UseJournal("mlx5-infiniband", dratest.InfinibandRules)
-		r.Options.Devices.Granter.Settings.AllowedDevices = nil
+		r.Options.Devices.Settings = func() (config.Node, error) { return config.Node{}, nil }
 		agent := r.Start()
 		devices, err := agent.Prepare(t.Context(), dratest.DeviceClaim("u1", vf, ""))
 		difftest.Must(t, err)

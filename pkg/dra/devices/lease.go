@@ -89,17 +89,14 @@ func (l *Leases) IsHeld(record *state.Claim) bool {
 // Grant returns the device nodes and mounts for the containers of an attachment, and leases the IOMMU group of the
 // device nodes. info may be nil.
 func (n *Node) Grant(record *state.Claim, at *state.Attachment, info *devinfo.Info) (grant.Grant, error) {
-	if n.Granter == nil || info == nil {
+	if n.DeviceNodes == nil || info == nil {
 		return grant.Grant{}, nil
 	}
-	g := *n.Granter
-	if n.Settings != nil {
-		var err error
-		if g.Settings, err = n.Settings(); err != nil {
-			return grant.Grant{}, err
-		}
+	settings, err := n.Settings()
+	if err != nil {
+		return grant.Grant{}, err
 	}
-	g.Pod = identity(at)
+	g := grant.Granter{Sys: n.Finder.Sys, Nodes: n.DeviceNodes, Settings: settings, Pod: identity(at)}
 	if at.NodeDevice != nil && !at.NodeDevice.Shared() {
 		g.Claimed, g.DeviceIDs = leaseID(at), deviceIDs(at)
 	}

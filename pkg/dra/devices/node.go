@@ -42,9 +42,10 @@ type Options struct {
 
 	Inventory *Inventory        // nil = the driver offers no devices of the node
 	Finder    *discovery.Finder // describes devices; nil = devices have no description
-	Granter   *grant.Granter    // chooses device nodes and mounts; nil = containers get none
-	// Settings returns the settings for Granter, which may change at any time; nil = its own.
-	Settings func() (config.Node, error)
+	// DeviceNodes are the device nodes of the node; nil = containers get none. Settings returns which ones they may get,
+	// which may change at any time.
+	DeviceNodes grant.Nodes
+	Settings    func() (config.Node, error)
 
 	// NUMANode is the form in which ResourceSlices and metadata have the NUMA node. A list needs the feature gate
 	// DRAListTypeAttributes of the API server and the scheduler.

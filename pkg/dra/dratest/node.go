@@ -16,7 +16,6 @@ import (
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
-	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -160,9 +159,8 @@ func Survey(agent *dra.Agent) inventory.Published {
 // UseJournal is Offer for an agent that grants device nodes and leases devices. It returns the journal.
 func (r *Rig) UseJournal(host, rules string) *journal.Journal {
 	r.Options.Devices.Journal, r.Options.Devices.Lineage = JournalIn(r.Dir, "boot1"), r.Offer(host, rules).Lineage
-	r.Options.Devices.Granter = &grant.Granter{Sys: r.Options.Devices.Finder.Sys, Settings: config.Node{AllowedDevices: []string{"*"}}, Nodes: func(path string) (cdispec.DeviceNode, error) {
-		return cdispec.DeviceNode{Path: path, Type: "c"}, nil
-	}}
+	r.Options.Devices.Settings = func() (config.Node, error) { return config.Node{AllowedDevices: []string{"*"}}, nil }
+	r.Options.Devices.DeviceNodes = func(path string) (cdispec.DeviceNode, error) { return cdispec.DeviceNode{Path: path, Type: "c"}, nil }
 	return r.Options.Devices.Journal
 }
 

@@ -100,11 +100,11 @@ func (g *Gate) Covers(old, spec *specs.Spec, userns bool) bool {
 		return !slices.ContainsFunc(has.DeviceNodes, func(o *specs.DeviceNode) bool { return reflect.DeepEqual(o, d) })
 	}
 	isClosed := func(d *specs.DeviceNode) bool {
-		node, err := g.Node.Granter.Nodes(d.Path)
+		node, err := g.Node.DeviceNodes(d.Path)
 		return err == nil && grant.RefuseInUserNamespace(node) != nil
 	}
 	return reflect.DeepEqual(has.Hooks, wants.Hooks) && !slices.ContainsFunc(wants.Env, lacksVariable) &&
-		!slices.ContainsFunc(wants.DeviceNodes, lacksNode) && !(userns && g.Node.Granter != nil && slices.ContainsFunc(has.DeviceNodes, isClosed))
+		!slices.ContainsFunc(wants.DeviceNodes, lacksNode) && !(userns && g.Node.DeviceNodes != nil && slices.ContainsFunc(has.DeviceNodes, isClosed))
 }
 
 // addHook adds a hook that fails containers for which the gate was not opened, such as those of another pod, or of the

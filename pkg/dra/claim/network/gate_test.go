@@ -8,7 +8,6 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
-	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/test/difftest"
@@ -17,12 +16,12 @@ import (
 // A spec that an earlier process wrote may give more than is known now, but nothing that its pod cannot open.
 func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
 	perms := map[string]fs.FileMode{"/dev/a": 0o666, "/dev/b": 0o600}
-	g := &Gate{Node: &devices.Node{Options: devices.Options{Granter: &grant.Granter{Nodes: func(path string) (cdispec.DeviceNode, error) {
+	g := &Gate{Node: &devices.Node{Options: devices.Options{DeviceNodes: func(path string) (cdispec.DeviceNode, error) {
 		if perms[path] == 0 {
 			return cdispec.DeviceNode{}, fs.ErrNotExist
 		}
 		return cdispec.DeviceNode{Path: path, Perm: perms[path]}, nil
-	}}}}}
+	}}}}
 	give := func(paths ...string) *specs.Spec {
 		var e specs.ContainerEdits
 		for _, path := range paths {
