@@ -113,9 +113,7 @@ func (d *Devices) now(f Snapshot) (present, error) {
 	now, err := d.read(f, func(p sysfs.Port) bool {
 		return p.DevPort == f.Port && (p.PortName == f.PortName || p.PortName == "" || f.PortName == "")
 	})
-	switch {
-	case err != nil:
-	case f.VF != nil && now.VF == nil: // without the PF, the settings of the VF cannot be restored
+	if err == nil && f.VF != nil && now.VF == nil { // without the PF, the settings of the VF cannot be restored
 		err = fmt.Errorf("PF of %s: %w", f.Device, ErrNotOnNode)
 	}
 	return now, err
