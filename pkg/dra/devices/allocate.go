@@ -52,12 +52,9 @@ func (n *Node) Allocated(ctx context.Context, claim *resourceapi.ResourceClaim, 
 			unknown = append(unknown, r)
 		}
 	}
-	var s survey
-	if n.Inventory != nil {
-		var err error
-		if s, err = n.surveyFor(ctx, claim.UID, unknown); err != nil {
-			return own, fmt.Errorf("the node's devices: %w", err)
-		}
+	s, err := n.surveyFor(ctx, claim.UID, unknown)
+	if err != nil {
+		return own, fmt.Errorf("the node's devices: %w", err)
 	}
 	for _, r := range unknown {
 		d, why := s.decisions[r.Device], ""
@@ -94,7 +91,7 @@ func (n *Node) surveyFor(ctx context.Context, claim types.UID, results []resourc
 	}
 	exclusive := func(device string) bool { return s.decisions[device].Sharing == journal.Exclusive }
 	refused := func(device string) bool { return !now.StillOffers(s.list, device) }
-	if !some(refused) && !some(exclusive) {
+	if n.Inventory == nil || !some(refused) && !some(exclusive) {
 		return s, nil
 	}
 	var unknown, err error
