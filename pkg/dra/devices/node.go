@@ -117,7 +117,7 @@ type Node struct {
 	left       *state.Offer // last offer that was written
 	nextLabels time.Time    // earliest time of the next read of the Node object's labels
 
-	selected atomic.Pointer[inventory.Rules] // rules for the labels of the Node object; nil = not known yet
+	selected atomic.Pointer[inventory.Rules] // rules that apply to this node; nil = its labels are not known yet
 	last     atomic.Pointer[survey]          // last published survey
 
 	mu            sync.Mutex
@@ -144,6 +144,9 @@ func New(o Options, claims Claims) *Node {
 		n.Publish()
 	})
 	n.last.Store(&survey{})
+	if o.Inventory != nil && !o.Inventory.Rules.SelectNodes() {
+		n.selected.Store(&o.Inventory.Rules)
+	}
 	return n
 }
 

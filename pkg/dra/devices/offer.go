@@ -85,24 +85,13 @@ func (n *Node) readLabels(ctx context.Context) {
 	n.selected.Store(&rules)
 }
 
-// rules returns the rules that apply to this node, or an error while the labels that they need are unknown.
-func (n *Node) rules() (inventory.Rules, error) {
-	if !n.Inventory.Rules.SelectNodes() {
-		return n.Inventory.Rules, nil
-	}
-	if rules := n.selected.Load(); rules != nil {
-		return *rules, nil
-	}
-	return nil, fmt.Errorf("%s: rules select nodes, but the labels of this Node object are not known yet", n.Inventory.File)
-}
-
 // survey reads the node. others, sharers and unknown are the results of [Node.others].
 func (n *Node) survey(others, sharers map[string]string, unknown error) (s survey, err error) {
 	before := n.held()
 	s.wait = never
-	rules, err := n.rules()
-	if err != nil {
-		return s, err
+	rules := n.selected.Load()
+	if rules == nil {
+		return s, fmt.Errorf("%s: rules select nodes, but the labels of this Node object are not known yet", n.Inventory.File)
 	}
 	host, err := n.Inventory.Host()
 	if err != nil {
@@ -134,7 +123,7 @@ func (n *Node) survey(others, sharers map[string]string, unknown error) (s surve
 			devices = append(devices, deviceOf(at.NodeDevice))
 		}
 	}
-	decisions := inventory.Decide(devices, rules, inventory.DecideInput{
+	decisions := inventory.Decide(devices, *rules, inventory.DecideInput{
 		Driver: n.Driver, Sharing: n.Sharing(), Ours: ours, Others: others, Sharers: sharers, Unknown: unknown != nil,
 	})
 	s = survey{
