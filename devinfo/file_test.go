@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,9 +30,7 @@ func TestWriteFileCompletesTheVersion(t *testing.T) {
 		must(t, devinfo.WriteFile(path, info))
 		got, err := devinfo.ReadFile(path)
 		must(t, err)
-		if info.Version != version || got.Version != want || got.PCI.Address != info.PCI.Address {
-			t.Errorf("version %q: the file has %q, and info %q", version, got.Version, info.Version)
-		}
+		equal(t, "versions of info and file, and the address", []string{info.Version, got.Version, got.PCI.Address}, []string{version, want, info.PCI.Address})
 	}
 }
 
@@ -65,33 +62,20 @@ func TestWriteFileRefusesInvalidInfoAndKeepsTheFile(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	if err := devinfo.WriteFile("", vf()); err == nil || !strings.Contains(err.Error(), "no path") {
-		t.Errorf("without a path: %v", err)
-	}
-	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755))
-	if write, remove := devinfo.WriteFile(filepath.Join(dir, "dir"), vf()), devinfo.RemoveFile(filepath.Join(dir, "dir")); write == nil || remove == nil {
-		t.Errorf("a directory: %v, %v", write, remove)
-	}
-	if err := devinfo.WriteFile(filepath.Join(path, "a/net2"), vf()); err == nil || err.Error() != path+": not a directory" || errors.Is(err, fs.ErrExist) {
-		t.Errorf("in a file: %v", err)
-	}
 	long := filepath.Join(dir, strings.Repeat("x", 256))
-	if err := devinfo.WriteFile(filepath.Join(long, "net1"), vf()); err == nil || !strings.HasPrefix(err.Error(), "mkdir "+long) {
-		t.Errorf("in a directory that cannot be made: %v", err)
-	}
-	if err := devinfo.RemoveFile(long); !errors.Is(err, syscall.ENAMETOOLONG) {
-		t.Errorf("removed: %v", err)
-	}
-	must(t, os.Symlink("none", filepath.Join(dir, "link")))
-	if err := devinfo.WriteFile(filepath.Join(dir, "link/net1"), vf()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("below a link to nothing: %v", err)
-	}
-	if now, err := os.ReadFile(path); err != nil || string(now) != string(before) {
-		t.Errorf("the file has now %s, %v", now, err)
-	}
-	if names := listed(t, dir); !slices.Equal(names, []string{"dir", "link", "net1"}) {
-		t.Errorf("left: %q", names)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "dir"), 0o755), os.Symlink("none", filepath.Join(dir, "link")))
+	inFile := devinfo.WriteFile(filepath.Join(path, "a/net2"), vf())
+	equal(t, "in a file", []any{fmt.Sprint(inFile), errors.Is(inFile, fs.ErrExist)}, []any{path + ": not a directory", false})
+	fails(t, devinfo.WriteFile("", vf()), "no path")
+	fails(t, devinfo.WriteFile(filepath.Join(dir, "dir"), vf()), "dir")
+	fails(t, devinfo.RemoveFile(filepath.Join(dir, "dir")), "dir")
+	fails(t, devinfo.WriteFile(filepath.Join(long, "net1"), vf()), "mkdir "+long)
+	fails(t, devinfo.RemoveFile(long), syscall.ENAMETOOLONG.Error())
+	fails(t, devinfo.WriteFile(filepath.Join(dir, "link/net1"), vf()), syscall.ENOENT.Error())
+	now, err := os.ReadFile(path)
+	must(t, err)
+	equal(t, "the file", string(now), string(before))
+	equal(t, "left", listed(t, dir), []string{"dir", "link", "net1"})
 }
 
 func TestWriteFileSetsTheModesOfWhatItCreates(t *testing.T) {
@@ -107,9 +91,7 @@ func TestWriteFileSetsTheModesOfWhatItCreates(t *testing.T) {
 	for of, want := range map[string]fs.FileMode{"": 0o711, "a": 0o700, "a/b": 0o755, "a/b/net1": 0o644} {
 		stat, err := os.Stat(filepath.Join(top, of))
 		must(t, err)
-		if got := stat.Mode().Perm(); got != want {
-			t.Errorf("%q has mode %o, want %o", of, got, want)
-		}
+		equal(t, of, stat.Mode().Perm(), want)
 	}
 }
 
@@ -117,22 +99,13 @@ func TestWriteFileReplacesALink(t *testing.T) {
 	dir := t.TempDir()
 	victim := write(t, "victim")
 	must(t, os.Symlink(victim, filepath.Join(dir, "net1")))
-	must(t, devinfo.WriteFile(filepath.Join(dir, "net1"), vf()))
-	if text, err := os.ReadFile(victim); string(text) != "victim" || err != nil {
-		t.Errorf("got %s, %v", text, err)
-	}
-	must(t, os.Remove(filepath.Join(dir, "net1")))
-	must(t, os.Symlink(victim, filepath.Join(dir, "net1")))
-	must(t, devinfo.RemoveFile(filepath.Join(dir, "net1")))
-	must(t, devinfo.RemoveFile(filepath.Join(dir, "net1")))
-	must(t, devinfo.RemoveFile(filepath.Join(dir, "none/net1")))
+	must(t, devinfo.WriteFile(filepath.Join(dir, "net1"), vf()), os.Remove(filepath.Join(dir, "net1")), os.Symlink(victim, filepath.Join(dir, "net1")))
+	must(t, devinfo.RemoveFile(filepath.Join(dir, "net1")), devinfo.RemoveFile(filepath.Join(dir, "net1")), devinfo.RemoveFile(filepath.Join(dir, "none/net1")))
 	must(t, devinfo.RemoveFile("")) // of a DEL without a path
-	if names := listed(t, dir); len(names) != 0 {
-		t.Errorf("left: %q", names)
-	}
-	if text, err := os.ReadFile(victim); string(text) != "victim" || err != nil {
-		t.Errorf("got %s, %v", text, err)
-	}
+	text, err := os.ReadFile(victim)
+	must(t, err)
+	equal(t, "the target", string(text), "victim")
+	equal(t, "left", listed(t, dir), []string(nil))
 }
 
 func TestConcurrentWritersLeaveOneWholeFile(t *testing.T) {
@@ -142,18 +115,14 @@ func TestConcurrentWritersLeaveOneWholeFile(t *testing.T) {
 		var writers sync.WaitGroup
 		for range 4 {
 			writers.Go(func() {
-				if err := devinfo.WriteFile(path, vf()); err != nil {
-					t.Error(err)
-				}
-				if _, err := devinfo.ReadFile(path); err != nil {
-					t.Error(err)
+				wrote := devinfo.WriteFile(path, vf())
+				if _, err := devinfo.ReadFile(path); wrote != nil || err != nil {
+					t.Error(wrote, err)
 				}
 			})
 		}
 		writers.Wait()
-		if names := listed(t, filepath.Dir(path)); !slices.Equal(names, []string{"net1"}) {
-			t.Errorf("left: %q", names)
-		}
+		equal(t, "left", listed(t, filepath.Dir(path)), []string{"net1"})
 	}
 }
 
@@ -195,26 +164,20 @@ func TestMapsAloneAreJSON(t *testing.T) {
 		`{"role":"slave","path":"/a","mode":"inject-punt"}`:                &devinfo.Memif{Role: "slave", Path: "/a", Mode: "inject-punt"},
 	} {
 		for _, v := range []any{device, reflect.ValueOf(device).Elem().Interface()} {
-			if got, err := json.Marshal(v); string(got) != text || err != nil {
-				t.Errorf("%T: got %s, %v, want %s", v, got, err, text)
-			}
+			got, err := json.Marshal(v)
+			must(t, err)
+			equal(t, "JSON", string(got), text)
 		}
 		read := reflect.New(reflect.TypeOf(device).Elem()).Interface()
-		if err := json.Unmarshal([]byte(text), read); err != nil || !reflect.DeepEqual(read, device) {
-			t.Errorf("%s: read %+v, %v", text, read, err)
-		}
-		if err := json.Unmarshal([]byte("null"), read); err != nil || !reflect.DeepEqual(read, device) {
-			t.Errorf("null: read %+v, %v", read, err)
+		for _, good := range []string{text, "null"} {
+			must(t, json.Unmarshal([]byte(good), read))
+			equal(t, good, read, device)
 		}
 		for _, bad := range []string{"[]", `"x"`, `{"path":"/a","path":"/b"}`} {
-			if err := json.Unmarshal([]byte(bad), read); err == nil {
-				t.Errorf("%T: %s was read", read, bad)
-			}
+			fails(t, json.Unmarshal([]byte(bad), read), "")
 		}
 	}
 	m := new(devinfo.Memif)
 	must(t, json.Unmarshal([]byte(`{"mode":"punt"}`), m))
-	if m.Mode != "inject-punt" {
-		t.Errorf("got %q", m.Mode)
-	}
+	equal(t, "mode", m.Mode, "inject-punt")
 }

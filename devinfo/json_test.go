@@ -15,17 +15,13 @@ type raws = map[string]json.RawMessage
 func parse(t *testing.T, data string) *devinfo.Info {
 	t.Helper()
 	i, err := devinfo.Parse([]byte(data))
-	if err != nil {
-		t.Fatalf("%s: %v", data, err)
-	}
+	must(t, err)
 	return i
 }
 
 func wantEncoding(t *testing.T, i *devinfo.Info, want string) {
 	t.Helper()
-	if got := string(i.Encode()); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
+	equal(t, "encoding", string(i.Encode()), want)
 }
 
 func TestParseFailsUnlessTextIsOneJSONObject(t *testing.T) {
@@ -83,23 +79,19 @@ func TestInfoAsStructFieldIsEncodedAndParsed(t *testing.T) {
 	const text = `{"name":"n","device-info":{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:00:03.0"}},"absent":null}`
 	s := status{Info: *full()}
 	must(t, json.Unmarshal([]byte(text), &s))
-	if got, err := json.Marshal(s); string(got) != text || err != nil || s.Info.PCI.Address != "0000:00:03.0" {
-		t.Errorf("got %s, %v", got, err)
-	}
-	must(t, json.Unmarshal([]byte("null"), &s.Info))
-	if err := json.Unmarshal([]byte(`{"device-info": {"version": "2.0.0"}}`), &s); err == nil || s.Info.PCI == nil {
-		t.Errorf("got %v, %v", err, s)
-	}
+	got, err := json.Marshal(s)
+	must(t, err, json.Unmarshal([]byte("null"), &s.Info))
+	equal(t, "encoded again", []string{string(got), s.Info.PCI.Address}, []string{text, "0000:00:03.0"})
+	fails(t, json.Unmarshal([]byte(`{"device-info": {"version": "2.0.0"}}`), &s), `version "2.0.0"`)
+	equal(t, "it is left", s.Info.PCI != nil, true)
 }
 
 func TestParseReadsAtMostOneMiB(t *testing.T) {
 	fill := func(size int) []byte { return []byte("{}" + strings.Repeat(" ", size-2)) }
-	if _, err := devinfo.Parse(fill(1 << 20)); err != nil {
-		t.Error(err)
-	}
-	if _, err := devinfo.Parse(fill(1<<20 + 1)); err == nil || err.Error() != "device-info has more than 1 MiB" {
-		t.Errorf("got %v", err)
-	}
+	_, most := devinfo.Parse(fill(1 << 20))
+	_, more := devinfo.Parse(fill(1<<20 + 1))
+	must(t, most)
+	fails(t, more, "device-info has more than 1 MiB")
 }
 
 // The whitespace around each value does not belong to it.
@@ -112,12 +104,7 @@ func TestUnknownValuesSurviveByteForByte(t *testing.T) {
 		in := "{\"x\" : \t" + value + "\n , \"pci\":{\"y\":\r\n" + value + "  } }"
 		i := parse(t, in)
 		for range 2 {
-			if got := string(i.Extra["x"]); got != value {
-				t.Errorf("top level: got %s, want %s", got, value)
-			}
-			if got := string(i.PCI.Extra["y"]); got != value {
-				t.Errorf("in pci: got %s, want %s", got, value)
-			}
+			equal(t, "at the top, and in pci", []string{string(i.Extra["x"]), string(i.PCI.Extra["y"])}, []string{value, value})
 			wantEncoding(t, i, "{\n  \"pci\": {\n    \"y\": "+value+"\n  },\n  \"x\": "+value+"\n}\n")
 			i = devinfo.Merge(i, nil, nil).Clone()
 			i.Version = ""
@@ -153,12 +140,8 @@ func TestEncodeDropsInvalidExtra(t *testing.T) {
 func TestNilInfoIsEmpty(t *testing.T) {
 	var i *devinfo.Info
 	wantEncoding(t, i, "{}\n")
-	if i.Clone() != nil || devinfo.Merge(i, i, i) != nil {
-		t.Error("clone of nil is not nil")
-	}
-	if v := i.Validate(); len(v) != 2 || i.ValidateDeclared() != nil {
-		t.Errorf("got %v and %v", v, i.ValidateDeclared())
-	}
+	equal(t, "clone, and merged", []*devinfo.Info{i.Clone(), devinfo.Merge(i, i, i)}, []*devinfo.Info{nil, nil})
+	equal(t, "violations", []int{len(i.Validate()), len(i.ValidateDeclared())}, []int{2, 0})
 }
 
 // full returns information with a value in every exported field. A field that is missing in its table is
@@ -193,14 +176,34 @@ func TestEveryFieldIsEncodedReadBackAndCloned(t *testing.T) {
 	c.PCI.Address, c.VDPA.Path, c.VhostUser.Mode, c.Memif.Role = "", "", "", ""
 	c.Extra["v.Extra"][1] = '2'
 	c.PCI.Extra["new"] = nil
-	if !reflect.DeepEqual(i, full()) {
-		t.Errorf("changing the clone changed the original:\n%s", i.Encode())
+	equal(t, "the original after a change of the clone", i, full())
+}
+
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }
 
-func must(t testing.TB, err error) {
+// fails fails the test unless err is an error that contains the text.
+func fails(t testing.TB, err error, text string) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+	if err == nil || !strings.Contains(err.Error(), text) {
+		t.Errorf("got %v, want %s", err, text)
 	}
+}
+
+// equal fails the test if got and want differ. It shows information as JSON.
+func equal(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if reflect.DeepEqual(got, want) {
+		return
+	}
+	for _, v := range []*any{&got, &want} {
+		if i, ok := (*v).(*devinfo.Info); ok {
+			*v = string(i.Encode())
+		}
+	}
+	t.Errorf("%s: got\n%+v\nwant\n%+v", what, got, want)
 }

@@ -2,7 +2,6 @@ package devinfo_test
 
 import (
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -48,20 +47,12 @@ func FuzzParse(f *testing.F) {
 // same compares i with j, and then i encoded and parsed again with j.
 func same(t *testing.T, what string, i, j *devinfo.Info) {
 	t.Helper()
-	if !reflect.DeepEqual(i, j) {
-		t.Fatalf("%s: got\n%swant\n%s", what, i.Encode(), j.Encode())
-	}
+	equal(t, what, i, j)
 	data := i.Encode()
 	if len(data) > 1<<20 {
 		return
 	}
-	back, err := devinfo.Parse(data)
-	if err != nil {
-		t.Fatalf("%s: %v:\n%s", what, err, data)
-	}
-	if !reflect.DeepEqual(back, j) {
-		t.Fatalf("%s: read back\n%swant\n%s", what, back.Encode(), j.Encode())
-	}
+	equal(t, what+", read back", parse(t, string(data)), j)
 }
 
 // FuzzMerge merges three unrelated layers. It checks that the result survives encoding and parsing, that
@@ -91,13 +82,9 @@ func FuzzMerge(f *testing.F) {
 			before[n] = i[n].Clone()
 		}
 		m := devinfo.Merge(i[0], i[1], i[2])
-		if !reflect.DeepEqual(i, before) {
-			t.Error("the layers have changed")
-		}
+		equal(t, "the layers afterwards", i, before)
 		if m == nil {
-			if i != ([3]*devinfo.Info{}) {
-				t.Error("the layers are lost")
-			}
+			equal(t, "the lost layers", i, [3]*devinfo.Info{})
 			return
 		}
 		same(t, "merged", m, m)
@@ -118,10 +105,7 @@ func merges(t testing.TB) (sections [][]string) {
 
 func TestMerge(t *testing.T) {
 	for _, c := range merges(t) {
-		got := devinfo.Merge(layer(t, c[1]), layer(t, c[2]), layer(t, c[3]))
-		if want := parse(t, c[4]); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got\n%swant\n%s", c[0], got.Encode(), want.Encode())
-		}
+		equal(t, c[0], devinfo.Merge(layer(t, c[1]), layer(t, c[2]), layer(t, c[3])), parse(t, c[4]))
 	}
 }
 
@@ -141,8 +125,6 @@ func TestMergeSharesNoMemoryWithItsArguments(t *testing.T) {
 		}
 	}
 	for n, key := range []string{"a", "b", "c"} {
-		if l := layers[n]; string(l.Extra[key]) != "[1]" || string(l.PCI.Extra[key]) != "[1]" {
-			t.Errorf("changing the result changed argument %d:\n%s", n, l.Encode())
-		}
+		equal(t, key+" after a change of the result", string(layers[n].Extra[key])+string(layers[n].PCI.Extra[key]), "[1][1]")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -54,9 +53,7 @@ func wantViolations(t *testing.T, method string, got devinfo.Violations, want []
 			lines = append(lines, "warning "+v.String())
 		}
 	}
-	if !reflect.DeepEqual(lines, want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", method, strings.Join(lines, "\n"), strings.Join(want, "\n"))
-	}
+	equal(t, method, lines, want)
 }
 
 func TestViolationPrintsAsOneShortLine(t *testing.T) {
@@ -68,18 +65,14 @@ func TestViolationPrintsAsOneShortLine(t *testing.T) {
 	i.Version = strings.Repeat("1", 200)
 	wantViolations(t, "Validate", i.Validate(), want)
 	i.Version = strings.Repeat("1", 118) // 120 characters with its quotes
-	if got := i.Validate()[1].String(); strings.Contains(got, "...") {
-		t.Errorf("got %s", got)
-	}
+	equal(t, "cut", strings.Contains(i.Validate()[1].String(), "..."), false)
 }
 
 func TestSetValueReplacesMalformedOne(t *testing.T) {
 	i := parse(t, `{"type":"pci","version":"1.1.0","pci":{"pci-address":5}}`)
 	i.PCI.Address = "0000:3b:00.2"
 	wantViolations(t, "Validate", i.Validate(), nil)
-	if got := parse(t, string(i.Encode())).PCI.Address; got != "0000:3b:00.2" {
-		t.Errorf("encoded as %q", got)
-	}
+	equal(t, "encoded", parse(t, string(i.Encode())).PCI.Address, "0000:3b:00.2")
 }
 
 func TestDeviceReturnsMapOfType(t *testing.T) {
@@ -88,17 +81,11 @@ func TestDeviceReturnsMapOfType(t *testing.T) {
 		devinfo.TypePCI: i.PCI, devinfo.TypeVDPA: i.VDPA, devinfo.TypeVhostUser: i.VhostUser, devinfo.TypeMemif: i.Memif, "": nil, "other": nil,
 	} {
 		i.Type = typ
-		if got := i.Device(); got != want {
-			t.Errorf("%s: got %#v", typ, got)
-		}
-		if got := (&devinfo.Info{Type: typ}).Device(); got != nil { // must be nil itself, not a typed nil
-			t.Errorf("%s without map: got %#v", typ, got)
-		}
+		equal(t, string(typ), i.Device(), want)
+		equal(t, string(typ)+" without map", (&devinfo.Info{Type: typ}).Device(), nil) // nil itself, not a typed nil
 	}
 	var none *devinfo.Info
-	if got := none.Device(); got != nil {
-		t.Errorf("of nil: %#v", got)
-	}
+	equal(t, "of nil", none.Device(), nil)
 }
 
 func TestTextsReturnsStringsOfDevice(t *testing.T) {
@@ -106,9 +93,7 @@ func TestTextsReturnsStringsOfDevice(t *testing.T) {
 		`{"memif": {"mode": "c"}}`: {}, `{"type": "pci"}`: {},
 		`{"type": "pci", "pci": {"pci-address": "a", "rdma-device": 5, "x": "y", "n": 1, "PF-pci-address": "b"}, "memif": {"mode": "c"}}`: {"pci-address": "a", "x": "y"},
 	} {
-		if got := parse(t, text).Texts(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %q", text, got)
-		}
+		equal(t, text, parse(t, text).Texts(), want)
 	}
 }
 
@@ -116,9 +101,7 @@ func TestMapsReturnsTypesOfPresentMaps(t *testing.T) {
 	for text, want := range map[string][]devinfo.Type{
 		`{}`: nil, `{"type": "pci"}`: nil, `{"pci": 5}`: nil, `{"type": "pci", "memif": {}, "vdpa": {}}`: {devinfo.TypeVDPA, devinfo.TypeMemif},
 	} {
-		if got := parse(t, text).Maps(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got %q", text, got)
-		}
+		equal(t, text, parse(t, text).Maps(), want)
 	}
 }
 
@@ -132,9 +115,7 @@ func TestKeysMatchSpecification(t *testing.T) {
 		"version":             nil,
 		"other":               nil,
 	} {
-		if got := devinfo.Keys(of); !reflect.DeepEqual(got, want) {
-			t.Errorf("%q: got %q", of, got)
-		}
+		equal(t, string(of), devinfo.Keys(of), want)
 	}
 }
 
@@ -163,24 +144,13 @@ var examples = map[string]*devinfo.Info{
 
 func TestExamplesOfSpecificationAreValid(t *testing.T) {
 	files, err := filepath.Glob(npwg + "*.json")
-	if err != nil || len(files) != len(examples) {
-		t.Fatalf("%d files in %s (%v), want %d", len(files), npwg, err, len(examples))
-	}
+	must(t, err)
+	equal(t, "files", len(files), len(examples))
 	for name, want := range examples {
 		got, err := devinfo.ReadFile(npwg + name)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: got\n%swant\n%s", name, got.Encode(), want.Encode())
-		}
-		if v := got.Validate(); len(v) > 0 {
-			t.Errorf("%s: %v", name, v)
-		}
-		if v := got.ValidateDeclared(); len(v) > 0 {
-			t.Errorf("%s, declared: %v", name, v)
-		}
+		must(t, err)
+		equal(t, name, got, want)
+		equal(t, name, append(got.Validate(), got.ValidateDeclared()...), devinfo.Violations(nil))
 	}
 }
 
@@ -236,9 +206,8 @@ func TestReadFileNamesTheFileInItsErrors(t *testing.T) {
 
 func TestReadFileAcceptsWarnings(t *testing.T) {
 	i, err := devinfo.ReadFile(write(t, `{"type": "vhost-user", "version": "1.9.0", "vhost-user": {"mode": "client", "path": "a.sock"}}`))
-	if err != nil || i.VhostUser.Path != "a.sock" || len(i.Validate().Warnings()) != 2 || i.Validate().Err() != nil {
-		t.Errorf("got %v, %v", i, err)
-	}
+	must(t, err, i.Validate().Err())
+	equal(t, "path, and warnings", []any{i.VhostUser.Path, len(i.Validate().Warnings())}, []any{"a.sock", 2})
 }
 
 func ExampleDevicePluginFile() {

@@ -14,13 +14,8 @@ func TestStringUsesKernelSpelling(t *testing.T) {
 		"10000:e1:00.0":    "10000:e1:00.0",
 		"0000abcd:00:00.0": "abcd:00:00.0",
 	} {
-		a, err := pci.Parse(in)
-		if err != nil {
-			t.Errorf("Parse(%q): %v", in, err)
-			continue
-		}
-		if a.String() != want {
-			t.Errorf("Parse(%q) = %s, want %s", in, a, want)
+		if a, err := pci.Parse(in); err != nil || a.String() != want {
+			t.Errorf("Parse(%q) = %s, %v, want %s", in, a, err, want)
 		}
 	}
 }
