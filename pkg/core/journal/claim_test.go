@@ -31,11 +31,8 @@ func TestPodSharesDeviceWithItsClaim(t *testing.T) {
 	e := record(t, j, wants("pod")) // for the pod's own network
 	other := claimOf("other", vf)
 	other.UID = "8e3a"
-	if err := j.Free(other); err == nil {
-		t.Error("Free allows another claim the device")
-	}
-	if err := j.Hold(other); err == nil {
-		t.Error("another claim got the device too")
+	for _, err := range []error{j.Free(other), j.Hold(other)} {
+		difftest.As[*journal.HeldError](t, err)
 	}
 	c.Leases = c.Leases[1:] // the next Hold releases the VF
 	must(t, j.Forget(e), j.Hold(c))
@@ -56,9 +53,7 @@ func TestDamagedClaimStaysUntilItIsHeldAgainOrReleased(t *testing.T) {
 		difftest.Contains(t, refuse(t, j, &journal.Entry{Key: key1, Pod: "other", Leases: c.Leases}).Error(), map[bool]string{true: "claim shop/vf", false: "claim 7d2f"}[text == whole])
 		must(t, os.WriteFile(dir+"/leases/device/pci-bad", nil, 0o600))
 		before := files(t, dir)
-		if err := j.Hold(claimOf("pod", c.Leases[0], has("pci-more", journal.Exclusive)[0], has("pci-bad", journal.Exclusive)[0])); err == nil {
-			t.Error("a file in place of the lease directory is not an error")
-		}
+		difftest.Says(t, j.Hold(claimOf("pod", c.Leases[0], has("pci-more", journal.Exclusive)[0], has("pci-bad", journal.Exclusive)[0])), "pci-bad")
 		expectFiles(t, dir, before...)
 		difftest.Equal(t, difftest.Read(t, path), text)
 		must(t, os.Remove(dir+"/leases/device/pci-bad"))
@@ -75,9 +70,7 @@ func TestClaimOfNewerBuildStays(t *testing.T) {
 	for _, text := range []string{`{"format": 99}`, `{"leases": {}, "format": 99}`, `{"time": "soon", "format": 99}`} {
 		must(t, os.WriteFile(dir+"/claims/7d2f=net1", []byte(text), 0o600))
 		refuse(t, j, &journal.Entry{Key: key1, Pod: "pod", Leases: has("pci-vf", journal.Exclusive)})
-		if err := release(j, "7d2f=net1"); !errors.As(err, new(*journal.FormatError)) {
-			t.Errorf("%s: released: %v", text, err)
-		}
+		difftest.As[*journal.FormatError](t, release(j, "7d2f=net1"))
 	}
 }
 
@@ -143,10 +136,9 @@ func TestSweepKeepsClaimThatIsHeldAgain(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- j.Sweep(func(string) {}) }()
 		must(t, j.Hold(claimOf("pod", vf...)), <-done)
-		if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 {
-			t.Fatalf("holders: %v, %v", holders, err)
-		}
-		must(t, release(j, "7d2f=net1"))
+		holders, err := j.Holders(journal.OfDevice, "pci-vf")
+		must(t, err, release(j, "7d2f=net1"))
+		difftest.Same(t, "holders", len(holders), 1)
 	}
 	expectFiles(t, dir)
 }
@@ -159,16 +151,10 @@ func TestHoldReplacesStaleLeaseListedTwice(t *testing.T) {
 	record(t, j, &journal.Entry{Key: key1, Pod: "other", Netns: "/run/netns/gone", Leases: has("pci-pf", journal.Exclusive)})
 	pf := has("pci-pf", journal.Shared)[0]
 	c := claimOf("pod", has("pci-vf1", journal.Exclusive)[0], pf, has("pci-vf2", journal.Exclusive)[0], pf)
-	must(t, j.Hold(c))
-	if !j.Holding(c) {
-		t.Errorf("leases: %v", j.Devices(c))
-	}
-	must(t, os.Remove(dir+"/leases/device/pci-vf2/7d2f=net1"))
-	if j.Holding(c) {
-		t.Error("Holding reports a missing lease as held")
-	}
-	must(t, j.Hold(c))
-	if !j.Holding(c) {
-		t.Errorf("held again: leases: %v", j.Devices(c))
+	for range 2 {
+		must(t, j.Hold(c))
+		difftest.Same(t, "it holds all its leases", j.Holding(c), true)
+		must(t, os.Remove(dir+"/leases/device/pci-vf2/7d2f=net1"))
+		difftest.Same(t, "without one of them", j.Holding(c), false)
 	}
 }

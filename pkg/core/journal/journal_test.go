@@ -24,9 +24,7 @@ func TestGetReturnsRecordedEntry(t *testing.T) {
 	j, dir := open(t)
 	want := complete()
 	record(t, j, want)
-	if want.BootID != boot || want.Format != journal.Format {
-		t.Errorf("boot ID %q, format %d", want.BootID, want.Format)
-	}
+	difftest.Same(t, "boot ID and format", []any{want.BootID, want.Format}, []any{boot, journal.Format})
 	if got := former(t, j, want.Key); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -94,9 +92,7 @@ func TestFailedRecordChangesNothing(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(dir, "leases/spec"), nil, 0o600))
 		entry := filepath.Join(dir, "attachments/net-a@c0ffee@net1")
 		before, content := files(t, dir), difftest.Read(t, entry)
-		if err := j.Put(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, former); err == nil {
-			t.Errorf("%s: recorded without a lease", what)
-		}
+		difftest.Says(t, j.Put(&journal.Entry{Key: key1, CDI: journal.CDI{File: "s"}}, former), "leases/spec")
 		former.Unlock()
 		expectFiles(t, dir, before...)
 		difftest.Same(t, what, difftest.Read(t, entry), content)
@@ -110,18 +106,12 @@ func TestCorruptEntryDoesNotKeepItsFile(t *testing.T) {
 		`{"format": 3, "network": "net-a", "containerID": "c0ffee", "ifName": "net1", "wrote": 1}`} {
 		put(t, j, key1, "f")
 		overwrite(t, dir, key1, content)
-		var corrupt *store.CorruptError
-		if e, err := j.Get(key1); e != nil || !errors.As(err, &corrupt) || corrupt.Path != filepath.Join(dir, "attachments", "net-a@c0ffee@net1") {
-			t.Errorf("%q: got %v, %v", content, e, err)
-		}
+		e, err := j.Get(key1)
+		difftest.Equal(t, []any{e, difftest.As[*store.CorruptError](t, err).Path}, []any{(*journal.Entry)(nil), filepath.Join(dir, "attachments/net-a@c0ffee@net1")})
 		torn, err := j.Lock(t.Context(), key1, 0)
-		if !errors.As(err, &corrupt) || torn == nil || torn.Locked() == nil || !torn.Lost() {
-			t.Fatalf("%q: locked: %+v, %v", content, torn, err)
-		}
+		difftest.As[*store.CorruptError](t, err)
 		must(t, j.FillFromLeases(torn))
-		if torn.File != "f" {
-			t.Errorf("%q: filled in %+v", content, torn)
-		}
+		difftest.Same(t, content+": locked, lost, and the file", []any{torn.Locked() != nil, torn.Lost(), torn.File}, []any{true, true, "f"})
 		put(t, j, key2, "f") // possible because the first lease is stale
 		must(t, j.Forget(torn), j.Forget(former(t, j, key2)))
 		torn.Unlock()
@@ -168,9 +158,7 @@ func TestCorruptRecordOfThisBootKeepsDevice(t *testing.T) {
 					t.Errorf("%q: got %v", content, held)
 				}
 				ofEarlierBoot(t, path)
-				if err := j.Free(asked); err != nil {
-					t.Errorf("%q of an earlier boot: %v", content, err)
-				}
+				must(t, j.Free(asked))
 			}
 		}
 		must(t, os.WriteFile(path, nil, 0o600), os.Remove(filepath.Join(dir, "leases/device/pci-vf", filepath.Base(at))), j.Free(asked))
@@ -205,18 +193,18 @@ func TestTooLongNamesAreErrors(t *testing.T) {
 
 func TestAllSortsByNetwork(t *testing.T) {
 	j, dir := open(t)
-	if keys, err := j.All(); len(keys) != 0 || former(t, j, key1) != nil || err != nil {
-		t.Errorf("empty journal: got %v, %v", keys, err)
-	}
+	keys, err := j.All()
+	must(t, err)
+	difftest.Same(t, "in an empty journal", []any{len(keys), former(t, j, key1)}, []any{0, (*journal.Entry)(nil)})
 	expectFiles(t, dir)
 	other := journal.Key{Network: "net-a.b", ContainerID: "c0ffee", IfName: "net1"}
 	for _, k := range []journal.Key{other, key2, key1} {
 		put(t, j, k, "")
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "attachments", "README"), nil, 0o600))
-	got, err := j.All()
+	keys, err = j.All()
 	must(t, err)
-	difftest.Equal(t, got, []journal.Key{other, key1, key2})
+	difftest.Equal(t, keys, []journal.Key{other, key1, key2})
 	for container, want := range map[string][]journal.Key{"c0ffee": {other, key1}, "c0ff": nil, "net-a": nil} {
 		got, err := j.All(container)
 		must(t, err)
@@ -248,14 +236,9 @@ func TestSameDetectsRewrittenEntry(t *testing.T) {
 	j, _ := open(t)
 	put(t, j, key1, "f")
 	before := former(t, j, key1)
-	same := func() bool { return former(t, j, key1).Same(before) }
-	if !same() {
-		t.Error("an unchanged entry differs")
-	}
+	difftest.Same(t, "an unchanged entry", former(t, j, key1).Same(before), true)
 	record(t, j, &journal.Entry{Key: key1, File: "f", Time: time.Unix(1, 0)})
-	if same() || before.Same(nil) {
-		t.Error("a rewritten entry is the same")
-	}
+	difftest.Same(t, "a rewritten one, and none", []bool{former(t, j, key1).Same(before), before.Same(nil)}, []bool{false, false})
 }
 
 // A call keeps its entry locked until it ends, so that a concurrent call fails.
@@ -269,9 +252,7 @@ func TestEntryIsLockedForOneCall(t *testing.T) {
 	difftest.Equal(t, changed.Key, key1)
 	complete := &journal.Entry{Key: key1, File: "f", Complete: true}
 	must(t, j.Put(complete, adding))
-	if !adding.Lost() || complete.Locked() == nil || complete.Lost() {
-		t.Error("the lock did not pass to the new entry")
-	}
+	difftest.Same(t, "the lock has passed to the new entry", []bool{adding.Lost(), complete.Locked() != nil, complete.Lost()}, []bool{true, true, false})
 	must(t, os.Remove(filepath.Join(dir, "attachments/net-a@c0ffee@net1"))) // like a program that ignores the lock
 	difftest.As[*journal.ConcurrentChangeError](t, j.Put(&journal.Entry{Key: key1}, complete))
 	complete.Unlock()
@@ -285,13 +266,8 @@ func link(t *testing.T, target, path string) {
 }
 
 func TestOfBootIsFalseOnlyForDifferentIDs(t *testing.T) {
-	for _, c := range []struct {
-		entry, now string
-		want       bool
-	}{
-		{"a", "a", true}, {"a", "b", false}, {"", "b", true}, {"a", "", true}, {"", "", true},
-	} {
-		difftest.Same(t, fmt.Sprintf("entry of boot %q in boot %q", c.entry, c.now), (&journal.Entry{BootID: c.entry}).OfBoot(c.now), c.want)
+	for ids, want := range map[[2]string]bool{{"a", "a"}: true, {"a", "b"}: false, {"", "b"}: true, {"a", ""}: true, {"", ""}: true} {
+		difftest.Same(t, fmt.Sprintf("entry and boot %q", ids), (&journal.Entry{BootID: ids[0]}).OfBoot(ids[1]), want)
 	}
 }
 
@@ -300,12 +276,10 @@ func TestLaterEntryIsThatOfLaterUptimeElseTime(t *testing.T) {
 	entry := func(boot string, uptime time.Duration, second int64) *journal.Entry {
 		return &journal.Entry{BootID: boot, Uptime: uptime, Time: time.Unix(second, 0)}
 	}
-	for _, c := range []struct {
-		first, second *journal.Entry
-	}{
-		{entry("a", 1, 9), entry("a", 2, 8)}, {entry("a", 9, 1), entry("b", 1, 2)}, {entry("a", 0, 1), entry("a", 1, 2)}, {entry("a", 9, 1), entry("a", 0, 2)},
+	for first, second := range map[*journal.Entry]*journal.Entry{
+		entry("a", 1, 9): entry("a", 2, 8), entry("a", 9, 1): entry("b", 1, 2), entry("a", 0, 1): entry("a", 1, 2), entry("a", 9, 1): entry("a", 0, 2),
 	} {
-		difftest.Same(t, fmt.Sprintf("%+v after %+v", c.second, c.first), []bool{c.second.After(c.first), c.first.After(c.second)}, []bool{true, false})
+		difftest.Same(t, fmt.Sprintf("%+v after %+v", second, first), []bool{second.After(first), first.After(second)}, []bool{true, false})
 	}
 	same := entry("a", 1, 1)
 	difftest.Same(t, "after itself", same.After(same), false)

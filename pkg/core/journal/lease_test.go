@@ -57,9 +57,7 @@ func TestRefusedLeaseChangesNothing(t *testing.T) {
 		record(t, j, &theirs) // the same attachment may record again
 		before := files(t, dir)
 		held := refuse(t, j, everything(key1, "pod"))
-		if held.Kind != kind || held.Holder.Entry.Key != key2 {
-			t.Errorf("%s: got %v", kind, held)
-		}
+		difftest.Equal(t, []any{held.Kind, held.Holder.Entry.Key}, []any{kind, key2})
 		difftest.Same(t, held.Error(), strings.HasSuffix(held.Error(), ": belongs to attachment net-a/decade/net1"), kind != journal.OfDevice)
 		expectFiles(t, dir, before...)
 		must(t, j.Forget(everything(key1, "pod"))) // like the DEL after the failed ADD
@@ -69,9 +67,7 @@ func TestRefusedLeaseChangesNothing(t *testing.T) {
 		refuse(t, j, everything(key1, "pod"))
 		expectFiles(t, dir, before...)
 		must(t, j.Forget(mine))
-		if err := tryRecord(t, j, &same); (err == nil) != (kind == journal.OfSocket || kind == journal.OfDevice) {
-			t.Errorf("%s of the same pod: got %v", kind, err)
-		}
+		difftest.Same(t, string(kind)+" of the same pod", tryRecord(t, j, &same) == nil, kind == journal.OfSocket || kind == journal.OfDevice)
 		must(t, j.Forget(&same), j.Forget(&theirs))
 		record(t, j, everything(key1, "pod"))
 	}
@@ -150,16 +146,14 @@ func TestStaleLeaseExcludesNoHolder(t *testing.T) {
 			leave(j, dir)
 			record(t, j, everything(key2, "b"))
 			expectOwner(t, j, "f", &key2)
-			if holders, err := j.Holders(journal.OfDevice, "pci-vf"); err != nil || len(holders) != 1 || holders[0].Entry.Key != key2 {
-				t.Errorf("holders: %v, %v", holders, err)
-			}
+			holders, err := j.Holders(journal.OfDevice, "pci-vf")
+			must(t, err)
+			difftest.Same(t, "holders", []any{len(holders), holders[0].Entry.Key}, []any{1, key2})
 			if left := former(t, j, key1); left != nil {
 				must(t, j.Forget(left)) // a DEL must not remove the new lease
 			}
 			expectOwner(t, j, "f", &key2)
-			if !j.Has(former(t, j, key2), "pci-vf", 0) || j.Holds(key1, journal.OfFile, "f") {
-				t.Error("DEL has removed the new lease")
-			}
+			difftest.Same(t, "the new lease is left", []bool{j.Has(former(t, j, key2), "pci-vf", 0), j.Holds(key1, journal.OfFile, "f")}, []bool{true, false})
 		})
 	}
 }

@@ -48,8 +48,8 @@ var must = difftest.Must
 func former(t *testing.T, j *journal.Journal, k journal.Key) *journal.Entry {
 	t.Helper()
 	e, err := j.Get(k)
-	if corrupt := new(store.CorruptError); err != nil && !errors.As(err, &corrupt) {
-		t.Fatal(err)
+	if err != nil {
+		difftest.As[*store.CorruptError](t, err)
 	}
 	return e
 }
@@ -130,13 +130,11 @@ func TestChangedDetectsWritesAndRemovals(t *testing.T) {
 	for what, do := range map[string]func(){"written": func() { put(t, j, key1, "f") }, "removed": func() { must(t, j.Forget(&journal.Entry{Key: key1, File: "f"})) }} {
 		put(t, j, key1, "f")
 		must(t, os.Chtimes(filepath.Join(dir, "attachments"), long, long))
-		if at, err := j.Changed(); err != nil || !at.Equal(long) {
-			t.Errorf("not %s: %v, %v", what, at, err)
-		}
+		before, err := j.Changed()
 		do()
-		if at, err := j.Changed(); err != nil || at.Equal(long) {
-			t.Errorf("%s: %v, %v", what, at, err)
-		}
+		after, again := j.Changed()
+		must(t, err, again)
+		difftest.Same(t, what, []bool{before.Equal(long), after.Equal(long)}, []bool{true, false})
 	}
 }
 
@@ -181,9 +179,7 @@ func TestEntryOfNewerFormatStays(t *testing.T) {
 		expectOwner(t, j, "f", &key1)
 		for _, e := range []*journal.Entry{{File: "f"}, {CDI: journal.CDI{File: "s"}}, {SocketDir: "/d", Pod: "p"}, {Leases: has("pci-vf", journal.Shared)}} {
 			e.Key = key2
-			if held := refuse(t, j, e); held.Holder.Entry.Key != key1 {
-				t.Errorf("%+v: got %v", e, held)
-			}
+			difftest.Equal(t, refuse(t, j, e).Holder.Entry.Key, key1)
 		}
 		expectFiles(t, dir, before...)
 		difftest.Equal(t, difftest.Read(t, filepath.Join(dir, "attachments/net-a@c0ffee@net1")), content)
@@ -267,21 +263,19 @@ func TestNoMethodReadsWhatOthersCanWrite(t *testing.T) {
 			}
 			shown := journal.Open(dir, "boot")
 			shown.Show = true
-			if got, err := shown.Get(key1); err != nil || got == nil {
-				t.Errorf("%s with %q, to show it: %v, %v", method, name, got, err)
-			}
+			got, err := shown.Get(key1)
+			must(t, err)
+			difftest.Same(t, method+", to show it", got != nil, true)
 		}
 		expectFiles(t, dir, before...)
 		j := journal.Open(dir, "boot")
 		must(t, os.Chmod(at, 0o700), j.Sweep(func(string) {}), j.ReleaseIf("u1", nothing), os.Chmod(at, 0o777))
-		if _, err := j.Get(key1); err != nil { // as a look for each record would take long
-			t.Errorf("a second look: %v", err)
-		}
+		_, err := j.Get(key1) // as a look for each record would take long
+		must(t, err)
 		for _, method := range []string{"Hold", "ReleaseIf"} { // cni-dra-driver has one Journal as long as it runs
 			must(t, os.WriteFile(filepath.Join(dir, "claims/u1"), nil, 0o600))
-			if _, err := readers[method](j); !errors.As(err, new(*journal.ExposedError)) {
-				t.Errorf("%s after %q has become writable: %v", method, name, err)
-			}
+			_, err := readers[method](j)
+			difftest.As[*journal.ExposedError](t, err)
 		}
 		e.Unlock()
 	}
