@@ -32,9 +32,7 @@ func TestFullDiskLeavesTheOldPlugin(t *testing.T) {
 		p.From = now
 		_, err := p.Keep(context.Background())
 		difftest.Is(t, err, syscall.ENOSPC)
-		if got := listing(t, p.Dir); got[install.Name] != read(t, old) || len(got) != 2 {
-			t.Errorf("%d files", len(got))
-		}
+		holds(t, p.Dir, old)
 		must(t, syscall.Mount("", p.Dir, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
 		keep(t, p, install.Replaced)
 		must(t, syscall.Mount("", p.Dir, "tmpfs", syscall.MS_REMOUNT|syscall.MS_NOEXEC, "size=64m"))
@@ -53,9 +51,9 @@ func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 		disk.ReadOnly(true)
 		_, err := p.Keep(context.Background())
 		_, again := s.Keep()
-		if !errors.Is(err, syscall.EROFS) || !errors.Is(again, syscall.EROFS) || len(listing(t, disk.Dir)) != 0 {
-			t.Errorf("plugin: %v, settings: %v", err, again)
-		}
+		difftest.Is(t, err, syscall.EROFS)
+		difftest.Is(t, again, syscall.EROFS)
+		difftest.Holds(t, disk.Dir)
 		disk.ReadOnly(false)
 		arrange(t, s, "default.json", install.Installed, quiet)
 	})

@@ -1,6 +1,7 @@
 package install_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,9 +55,8 @@ func keep(t *testing.T, p *install.PluginFile, state string) *install.Installati
 	writes := watched(t, p.Dir)
 	done, err := p.Keep(context.Background())
 	difftest.Same(t, state+": Keep writes to the directory", writes(), state != install.AlreadyThere)
-	if err != nil || done.State != state || done.Warning != nil {
-		t.Fatalf("got %+v, %v; want %q", done, err, state)
-	}
+	must(t, err, done.Warning)
+	difftest.Equal(t, done.State, state)
 	holds(t, p.Dir, p.From)
 	return done
 }
@@ -76,14 +76,18 @@ func watched(t *testing.T, dir string) (changed func() bool) {
 // refuse expects that Keep returns an error with the given text and changes no file.
 func refuse(t *testing.T, p *install.PluginFile, says string) {
 	t.Helper()
-	before := fmt.Sprint(listing(t, p.Dir))
+	before := listing(t, p.Dir)
 	done, err := p.Keep(context.Background())
 	expect(t, err, says)
-	if done.State != "" {
-		t.Errorf("state %q", done.State)
-	}
-	if after := fmt.Sprint(listing(t, p.Dir)); after != before {
-		t.Errorf("the directory was\n%s\nand is\n%s", before, after)
+	difftest.Same(t, "state, and files", []any{done.State, listing(t, p.Dir)}, []any{"", before})
+}
+
+// removes expects that a removal succeeds, whether it has removed something, and how many files it leaves.
+func removes(t *testing.T, what, dir string, want bool, left int) func(removed bool, err error) {
+	return func(removed bool, err error) {
+		t.Helper()
+		must(t, err)
+		difftest.Same(t, what+": removed, and files left", []any{removed, len(difftest.Files(t, dir))}, []any{want, left})
 	}
 }
 
@@ -98,9 +102,7 @@ func holds(t *testing.T, dir, from string) {
 	if read(t, to) != read(t, from) {
 		t.Fatalf("%s has other content than %s", to, from)
 	}
-	if names := listing(t, dir); len(names) != 2 || names[".devinfo.sha256"] == "" {
-		t.Errorf("in the directory: %q", names)
-	}
+	difftest.Holds(t, dir, ".devinfo.sha256", install.Name)
 }
 
 // listing returns the content of the files in a directory by name.
@@ -134,9 +136,7 @@ func TestPluginIsInstalledAndRestored(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	to := filepath.Join(p.Dir, install.Name)
 	first := keep(t, p, install.Installed)
-	if first.Old != nil || first.New.Version != "v1.2.0" || len(first.New.CNIVersions) != 7 || first.Path != to {
-		t.Errorf("%+v", first)
-	}
+	difftest.Equal(t, []any{first.Old == nil, first.New.Version, len(first.New.CNIVersions), first.Path}, []any{true, "v1.2.0", 7, to})
 	keep(t, p, install.AlreadyThere)
 	another := &install.PluginFile{From: p.From, Dir: filepath.Join(t.TempDir(), "bin"), Newer: none} // has an empty cache, like an agent after a restart
 	must(t, os.Symlink(p.Dir, another.Dir))
@@ -202,9 +202,8 @@ func TestBuildWithoutVersionFlagIsReplaced(t *testing.T) {
 	}
 	former := filepath.Join(module, "former")
 	write(t, former, read(t, old), 0o755)
-	if done := keep(t, p, install.Replaced); done.Old.Version != "" || done.Old.Problem != "" {
-		t.Errorf("%+v", done.Old)
-	}
+	done := keep(t, p, install.Replaced)
+	difftest.Equal(t, done.Old.Version+done.Old.Problem, "")
 	p.From = former
 	refuse(t, p, "former is not a devinfo plugin with --version: use the agent and the plugin of one build")
 }
@@ -214,9 +213,7 @@ func TestForeignFileIsLeftAlone(t *testing.T) {
 	to := script(t, p.Dir)
 	write(t, filepath.Join(p.Dir, ".devinfo.sha256"), "torn  devinfo", 0o644)
 	refuse(t, p, to+" is not a devinfo plugin: remove it, or overwrite it with --overwrite-foreign")
-	if removed, err := p.Remove(context.Background()); removed || err != nil || len(listing(t, p.Dir)) != 2 {
-		t.Errorf("removed %v, %v, %v", removed, err, listing(t, p.Dir))
-	}
+	removes(t, "another program", p.Dir, false, 2)(p.Remove(t.Context()))
 	p.OverwriteForeign = true
 	keep(t, p, install.Replaced)
 
@@ -273,17 +270,9 @@ func TestRemoveRemovesDevinfoAndItsLeftovers(t *testing.T) {
 		p := keeper(t, built(t, "v1.2.0"))
 		make(p)
 		_, before := os.Stat(filepath.Join(p.Dir, install.Name))
-		if removed, err := p.Remove(context.Background()); removed != (before == nil) || err != nil || len(listing(t, p.Dir)) != 0 {
-			t.Errorf("%s: removed %v, %v, left %q", name, removed, err, listing(t, p.Dir))
-		}
-		if removed, err := p.Remove(context.Background()); removed || err != nil {
-			t.Errorf("%s, again: %v, %v", name, removed, err)
-		}
-	}
-	p := keeper(t, "")
-	p.Dir += "/none"
-	if removed, err := p.Remove(context.Background()); removed || err != nil {
-		t.Errorf("no directory: %v, %v", removed, err)
+		removes(t, name, p.Dir, before == nil, 0)(p.Remove(t.Context()))
+		must(t, os.RemoveAll(p.Dir))
+		removes(t, name+", without the directory", p.Dir, false, 0)(p.Remove(t.Context()))
 	}
 }
 
@@ -350,12 +339,8 @@ func TestRemovePlacedRemovesOnlyThePluginOfTheDriver(t *testing.T) {
 			c.after(p)
 		}
 		want := c.left == 0 && name != "removed since"
-		if removed, err := p.RemovePlaced(); removed != want || err != nil || len(listing(t, p.Dir)) != c.left {
-			t.Errorf("%s: removed %v, %v, left %d files", name, removed, err, len(listing(t, p.Dir)))
-		}
-		if removed, err := p.RemovePlaced(); removed || err != nil {
-			t.Errorf("%s, again: %v, %v", name, removed, err)
-		}
+		removes(t, name, p.Dir, want, c.left)(p.RemovePlaced())
+		removes(t, name+", again", p.Dir, false, c.left)(p.RemovePlaced())
 	}
 	p := keeper(t, high)
 	p.ForDriver = true
@@ -385,13 +370,10 @@ func TestRemoveLeavesThePluginOfTheDriver(t *testing.T) {
 			must(t, err)
 		}
 		for range 2 {
-			if removed, err := p.Remove(t.Context()); removed || err != nil || read(t, filepath.Join(p.Dir, install.Name)) != read(t, p.From) {
-				t.Errorf("%s: removed %v, %v", name, removed, err)
-			}
+			removes(t, name, p.Dir, false, 2)(p.Remove(t.Context()))
+			difftest.Same(t, name+": the plugin is left", read(t, filepath.Join(p.Dir, install.Name)) == read(t, p.From), true)
 		}
-		if removed, err := p.RemovePlaced(); !removed || err != nil || len(listing(t, p.Dir)) > 0 {
-			t.Errorf("%s: the driver removes %v, %v, and leaves %q", name, removed, err, difftest.Names(t, p.Dir))
-		}
+		removes(t, name+", by the driver", p.Dir, true, 0)(p.RemovePlaced())
 	}
 }
 
@@ -452,15 +434,9 @@ func arrange(t *testing.T, s *install.Settings, from, state, holds string) {
 		from = filepath.Join(s.Dir, from)
 	}
 	wanted, wantedErr := s.Wanted()
-	want := config.DefaultNode()
-	if holds != "" {
-		want, err = config.ParseNode([]byte(holds), "")
-	}
-	must(t, wantedErr, err)
-	difftest.Same(t, "the settings that Keep would install", wanted, want)
-	if err != nil || done.Warning != nil || done.From != from || done.State != state {
-		t.Fatalf("got %+v, %v", done, err)
-	}
+	want, wantErr := config.ParseNode([]byte(cmp.Or(holds, "{}")), "")
+	must(t, err, done.Warning, wantedErr, wantErr)
+	difftest.Same(t, "source, state, and the settings that Keep would install", []any{done.From, done.State, wanted}, []any{from, state, want})
 	settled(t, s, holds)
 }
 
