@@ -30,6 +30,7 @@ type node struct {
 	t     *testing.T
 	dir   string // of everything
 	netns string // the file with the delegate's CNI_NETNS
+	log   bytes.Buffer
 }
 
 func newNode(t *testing.T, vfs int) *node {
@@ -38,7 +39,7 @@ func newNode(t *testing.T, vfs int) *node {
 	n := &node{t: t, dir: dir, netns: filepath.Join(dir, "netns")}
 	difftest.Must(t, os.WriteFile(filepath.Join(dir, "delegate"), []byte("#!/bin/sh\ncat >/dev/null\necho \"$CNI_NETNS\" >"+n.netns+"\necho \"$"+cleanup.WithinEnv+"\" >"+dir+"/within\n"), 0o755))
 	settings := config.Node{StateDir: filepath.Join(dir, "state"), DeviceInfoDir: filepath.Join(dir, "infos"), CDIDir: filepath.Join(dir, "cdi")}
-	n.Cleaner = cleanup.New(settings, discovery.Finder{Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys())}, "boot", slog.New(slog.DiscardHandler))
+	n.Cleaner = cleanup.New(settings, discovery.Finder{Sys: sysfs.New(capturetest.ManyVFs(vfs).Sys())}, "boot", slog.New(slog.NewTextHandler(&n.log, nil)))
 	n.Journal.NetnsGone = func(string) (bool, error) { return false, nil }
 	n.CNIPath = dir
 	return n
@@ -56,6 +57,14 @@ func (n *node) add(container, pod string, vf int, at time.Time) *journal.Entry {
 	difftest.Must(n.t, n.Journal.Put(e, nil))
 	e.Unlock()
 	return e
+}
+
+// said expects that the log says this and nothing else; "" = nothing.
+func (n *node) said(want string) {
+	n.t.Helper()
+	if text := strings.TrimSpace(n.log.String()); (text == "") != (want == "") || !strings.Contains(text, want) {
+		n.t.Errorf("the log %q does not say %q", text, want)
+	}
 }
 
 func (n *node) del(e *journal.Entry) {
@@ -102,8 +111,6 @@ func TestCostOfGCGrowsWithTheNumberOfStaleAttachments(t *testing.T) {
 // A delegate hangs in ADD, and its devinfo is killed. DEL ends it after its limit, and then runs the delegate's DEL.
 func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
 	n := newNode(t, 1)
-	var log bytes.Buffer
-	n.Log = slog.New(slog.NewTextHandler(&log, nil))
 	e := n.add("c0ffee", "pod", 0, time.Now())
 	locked, err := n.Lock(e.Key)
 	difftest.Must(t, err)
@@ -117,10 +124,8 @@ func TestDelEndsHangingDelegateOfKilledADD(t *testing.T) {
 	again, err := n.Lock(e.Key)
 	difftest.Must(t, err)
 	again.Unlock()
-	difftest.Contains(t, log.String(), "ended a delegate that hung")
-	if err := hanging.Wait(); err == nil || err.Error() != "signal: terminated" {
-		t.Errorf("the delegate ended with %v", err)
-	}
+	difftest.Contains(t, n.log.String(), "ended a delegate that hung")
+	difftest.Says(t, hanging.Wait(), "signal: terminated")
 	n.del(e)
 	difftest.Same(t, "network namespace for DEL", difftest.Read(t, n.netns), e.Netns+"\n")
 	if left, err := n.Journal.Get(e.Key); left != nil || err != nil {
@@ -168,8 +173,6 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, 2)
-			var log bytes.Buffer
-			n.Log = slog.New(slog.NewTextHandler(&log, nil))
 			listens := 0
 			n.Listen = func() { listens++ }
 			if test.before != nil {
@@ -208,7 +211,7 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 			}
 			difftest.Same(t, "network namespace", difftest.Read(t, n.netns), want)
 			difftest.Same(t, "signals are received", listens, 1)
-			difftest.Same(t, "it is said why there is none", log.Len() > 0, test.none && !test.gc)
+			difftest.Same(t, "it is said why there is none", n.log.Len() > 0, test.none && !test.gc)
 			difftest.Same(t, cleanup.WithinEnv, difftest.Read(t, n.dir+"/within"), "net/c0ffee/net1\n")
 		})
 	}
@@ -234,8 +237,6 @@ func TestDelegatesOfLostRecordRunUnlessAnotherHasTheirDevice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, 2)
-			var log bytes.Buffer
-			n.Log = slog.New(slog.NewTextHandler(&log, nil))
 			n.add("other", "other", 1, time.Now())
 			if test.blind {
 				n.Finder = discovery.Finder{}
@@ -258,9 +259,7 @@ func TestDelegatesOfLostRecordRunUnlessAnotherHasTheirDevice(t *testing.T) {
 			if _, err := os.Stat(n.netns); (err == nil) != test.runs {
 				t.Errorf("the delegate's DEL: %v", err)
 			}
-			if (log.Len() > 0) != (test.log != "") || !strings.Contains(log.String(), test.log) {
-				t.Errorf("the log %q does not say %q", log.String(), test.log)
-			}
+			n.said(test.log)
 		})
 	}
 }

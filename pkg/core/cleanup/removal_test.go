@@ -1,12 +1,10 @@
 package cleanup_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,8 +70,6 @@ func TestRemovalRemovesOwnFilesOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, 0)
 			n.Listen = func() { t.Error("signals are received, although there are no delegates") }
-			var log bytes.Buffer
-			n.Log = slog.New(slog.NewTextHandler(&log, nil))
 			e := &journal.Entry{
 				Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Dir: n.Node.DeviceInfoDir, File: file,
 				CDI: journal.CDI{Dir: n.Node.CDIDir, File: spec, Device: "x"},
@@ -88,14 +84,10 @@ func TestRemovalRemovesOwnFilesOnly(t *testing.T) {
 				test.prepare(n, e)
 			}
 			err := n.Removal(e).Run()
-			if test.err == "" {
-				difftest.Must(t, err)
-			} else {
-				difftest.Says(t, err, test.err)
-			}
-			if again, err := n.Journal.Get(e.Key); err != nil || (again != nil) != (test.err != "") {
-				t.Errorf("the entry: %v, %v", again, err)
-			}
+			again, unread := n.Journal.Get(e.Key)
+			difftest.Must(t, unread)
+			difftest.Same(t, fmt.Sprint("an error, and the entry is left: ", err), []bool{err != nil, again != nil}, []bool{test.err != "", test.err != ""})
+			difftest.Contains(t, fmt.Sprint(err), test.err)
 			var left []string
 			for _, dir := range []string{"infos", "cdi"} {
 				for _, name := range difftest.Names(t, filepath.Join(n.dir, dir)) {
@@ -103,9 +95,7 @@ func TestRemovalRemovesOwnFilesOnly(t *testing.T) {
 				}
 			}
 			difftest.Same(t, "left", strings.Join(left, " "), test.left)
-			if strings.TrimSpace(log.String()) == "" != (test.log == "") || !strings.Contains(log.String(), test.log) {
-				t.Errorf("the log %q does not say %q", log.String(), test.log)
-			}
+			n.said(test.log)
 		})
 	}
 }
@@ -149,8 +139,6 @@ func TestSweepEndsStaleAttachmentsThatItCan(t *testing.T) {
 	} {
 		for _, delegates := range []bool{false, true} {
 			n := newNode(t, 0)
-			var log bytes.Buffer
-			n.Log = slog.New(slog.NewTextHandler(&log, nil))
 			n.Journal.NetnsGone = func(path string) (bool, error) {
 				if path == live || path == stale {
 					return path == stale, nil
@@ -184,10 +172,9 @@ func TestSweepEndsStaleAttachmentsThatItCan(t *testing.T) {
 			if _, err := os.Stat(n.netns); (err == nil) != (ends && test.delegates) {
 				t.Errorf("%s: the delegate's DEL: %v", name, err)
 			}
-			unknown := strings.Contains(log.String(), "cannot tell")
-			if lines := strings.Count(log.String(), "\n"); unknown != strings.Contains(name, "not known") || lines != 1+count(unknown) || !strings.Contains(log.String(), "leftover") {
-				t.Errorf("%s: the log is %q", name, log.String())
-			}
+			log := n.log.String()
+			unknown := strings.Contains(name, "not known")
+			difftest.Same(t, name+": "+log, []int{strings.Count(log, "cannot tell"), strings.Count(log, "leftover"), strings.Count(log, "\n")}, []int{count(unknown), 1, 1 + count(unknown)})
 		}
 	}
 }
@@ -243,8 +230,6 @@ func TestOnlyTheEntryThatWasReadIsCollected(t *testing.T) {
 		for _, judged := range []bool{false, true} {
 			damaged, gone := state == "damaged", state == "gone"
 			n, completed := newNode(t, 1), 0
-			var log bytes.Buffer
-			n.Log = slog.New(slog.NewTextHandler(&log, nil))
 			e := n.add("c0ffee", "pod", 0, time.Now())
 			read, err := n.Journal.Get(e.Key)
 			difftest.Must(t, err)
@@ -258,7 +243,7 @@ func TestOnlyTheEntryThatWasReadIsCollected(t *testing.T) {
 			}
 			done, err := n.Collect(e.Key, read, func(*journal.Entry) { completed++ })
 			difftest.Must(t, err)
-			said := []bool{strings.Contains(log.String(), "added again"), strings.Contains(log.String(), "journal entry ignored")}
+			said := []bool{strings.Contains(n.log.String(), "added again"), strings.Contains(n.log.String(), "journal entry ignored")}
 			difftest.Same(t, state+": it is said that it was added again, and is damaged", said, []bool{!done && !gone, damaged})
 			difftest.Same(t, fmt.Sprintf("%s, read: %v: collected, and completed", state, judged), []int{count(done), completed}, []int{count(judged != damaged && !gone), count(damaged && !judged)})
 		}
