@@ -1,7 +1,6 @@
 package cniexec_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -49,9 +48,7 @@ func TestHangingPluginOfKilledCallerIsEndedAtItsLimit(t *testing.T) {
 			}
 			ended, err := cniexec.EndAbandoned(append(holders(t, lock.Name()), store.Process{ID: zombie.Process.Pid}), mark, c.limit)
 			must(t, err)
-			if isFree := free(t, lock.Name()); ended != c.ends || isFree != c.ends {
-				t.Errorf("ended: %v, the lock is free: %v, want %v", ended, isFree, c.ends)
-			}
+			difftest.Same(t, "ended, and the lock is free", []bool{ended, free(t, lock.Name())}, []bool{c.ends, c.ends})
 			if c.alive {
 				end()
 			}
@@ -79,12 +76,10 @@ func TestPluginThatIgnoresSIGTERMIsKilled(t *testing.T) {
 	lock.Close()
 	_, err = out.Read(make([]byte, 1))
 	must(t, err)
-	if ended, err := cniexec.EndAbandoned(holders(t, lock.Name()), mark, 0); !ended || err != nil {
-		t.Errorf("got %v, %v", ended, err)
-	}
-	if err := plugin.Wait(); err == nil || err.Error() != "signal: killed" {
-		t.Errorf("it ended with %v", err)
-	}
+	ended, err := cniexec.EndAbandoned(holders(t, lock.Name()), mark, 0)
+	must(t, err)
+	difftest.Same(t, "ended", ended, true)
+	difftest.Says(t, plugin.Wait(), "signal: killed")
 }
 
 // leaderEnv makes the test binary a process whose first thread has ended: the kernel has its environment no more under
@@ -118,11 +113,9 @@ func TestEndingProcessIsNoError(t *testing.T) {
 	must(t, plugin.Start())
 	_, err = out.Read(make([]byte, 1))
 	must(t, err)
-	if ended, err := cniexec.EndAbandoned([]store.Process{{ID: plugin.Process.Pid, Name: "plugin"}}, mark, time.Hour); ended || err != nil {
-		t.Errorf("got %v, %v", ended, err)
-	}
-	must(t, in.Close())
-	must(t, plugin.Wait())
+	ended, err := cniexec.EndAbandoned([]store.Process{{ID: plugin.Process.Pid, Name: "plugin"}}, mark, time.Hour)
+	must(t, err, in.Close(), plugin.Wait())
+	difftest.Same(t, "ended", ended, false)
 }
 
 func TestProcessThatCannotBeWatchedIsAnError(t *testing.T) {
@@ -134,9 +127,5 @@ func TestProcessThatCannotBeWatchedIsAnError(t *testing.T) {
 func holders(t *testing.T, path string) []store.Process {
 	t.Helper()
 	_, err := store.Lock(t.Context(), path, 0)
-	busy := new(store.BusyError)
-	if !errors.As(err, &busy) || len(busy.Holders) == 0 {
-		t.Fatalf("got %v", err)
-	}
-	return busy.Holders
+	return difftest.As[*store.BusyError](t, err).Holders
 }

@@ -60,10 +60,7 @@ func call(t testing.TB, e *cniexec.Exec, path, verb string, env ...string) (stri
 // expect checks that err has the reason and contains each of the words.
 func expect(t testing.TB, err error, reason cniexec.Reason, words ...string) {
 	t.Helper()
-	var got *cniexec.Error
-	if !errors.As(err, &got) || got.Reason != reason {
-		t.Fatalf("got %v (%#v), want %s", err, err, reason)
-	}
+	difftest.Equal(t, difftest.As[*cniexec.Error](t, err).Reason, reason)
 	difftest.Says(t, err, words...)
 }
 
@@ -71,9 +68,8 @@ func TestExecPassesStdinAndReturnsStdout(t *testing.T) {
 	plugin := script(t, `cat; echo "$A $CNI_COMMAND" >&2`)
 	var stderr bytes.Buffer
 	out, err := call(t, &cniexec.Exec{Stderr: &stderr}, plugin, "ADD", "A=1")
-	if out != `{"name":"net"}` || err != nil || stderr.String() != "1 ADD\n" {
-		t.Errorf("got %q, %v, %q", out, err, &stderr)
-	}
+	must(t, err)
+	difftest.Equal(t, []string{out, stderr.String()}, []string{`{"name":"net"}`, "1 ADD\n"})
 }
 
 // An interpreter's plugin may print its error and forget the exit status, or write its own JSON, which libcni takes for
@@ -135,9 +131,8 @@ func TestPluginThatPrintsTooMuchIsStopped(t *testing.T) {
 	}
 	plugin = script(t, `printf '{"a":"'; head -c 9999990 /dev/zero | tr '\0' x; printf '"}'`)
 	out, err := call(t, &cniexec.Exec{}, plugin, "ADD")
-	if len(out) != 9999998 || err != nil {
-		t.Errorf("got %d bytes, %v", len(out), err)
-	}
+	must(t, err)
+	difftest.Equal(t, len(out), 9999998)
 }
 
 // A failing log must not break the plugin's standard error.
@@ -147,9 +142,8 @@ func TestErrorsOfTheLogDoNotReachPlugin(t *testing.T) {
 	defer w.Close()
 	must(t, r.Close())
 	out, err := call(t, &cniexec.Exec{Stderr: w}, script(t, "head -c 1000000 /dev/zero >&2 && echo {}"), "ADD")
-	if out != "{}\n" || err != nil {
-		t.Errorf("got %q, %v", out, err)
-	}
+	must(t, err)
+	difftest.Equal(t, out, "{}\n")
 }
 
 func TestHangingPluginIsKilledWithItsChildren(t *testing.T) {
@@ -187,10 +181,9 @@ func TestContextDoesNotEndPlugin(t *testing.T) {
 		told <- errors.Join(err, tell(goOn))
 	}()
 	out, err := new(cniexec.Exec).ExecPlugin(ctx, plugin, nil, nil)
-	if string(out) != "{}\n" || err != nil || ctx.Err() == nil {
-		t.Fatalf("got %q, %v", out, err)
-	}
+	must(t, err)
 	must(t, <-told)
+	difftest.Equal(t, string(out), "{}\n")
 }
 
 func TestExecDoesNotWaitForDaemonWithOpenOutput(t *testing.T) {
@@ -251,9 +244,8 @@ func TestPluginAlwaysHasPATH(t *testing.T) {
 		{[]string{"PATH=/bin"}, "/bin"}, {[]string{"PATH=/", "PATH=/sbin:/bin"}, "/sbin:/bin"},
 	} {
 		out, err := call(t, &cniexec.Exec{}, plugin, "ADD", test.env...)
-		if want := fmt.Sprintf("{\"PATH\":%q}\n", test.want); out != want || err != nil {
-			t.Errorf("%q: got %s, %v", test.env, out, err)
-		}
+		must(t, err)
+		difftest.Same(t, strings.Join(test.env, " "), out, fmt.Sprintf("{\"PATH\":%q}\n", test.want))
 	}
 }
 
@@ -275,9 +267,8 @@ func TestPluginRunsBelowRoot(t *testing.T) {
 	undertest.Programs(t, root+"/bin/plugin", "", "./testdata/static")
 	out, err := call(t, &cniexec.Exec{Root: root, Inherit: lockedFile(t)}, // a file outside the root
 		"/bin/plugin", "ADD")
-	if out != `{"dir":"/","entries":"bin"}` || err != nil {
-		t.Errorf("got %s, %v", out, err)
-	}
+	must(t, err)
+	difftest.Equal(t, out, `{"dir":"/","entries":"bin"}`)
 	_, err = call(t, &cniexec.Exec{Root: root}, "/bin/none", "ADD")
 	expect(t, err, cniexec.ReasonMissing, "fork/exec /bin/none")
 }

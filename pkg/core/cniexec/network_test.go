@@ -38,9 +38,8 @@ func network(t *testing.T, cniVersion string, bodies map[string]string, order ..
 	return n, func() string {
 		text, _ := os.ReadFile(dir + "/calls")
 		_ = os.Remove(dir + "/calls")
-		if _, err := os.Stat(n.Cache); !errors.Is(err, os.ErrNotExist) {
-			t.Error("libcni's cache is left")
-		}
+		_, err := os.Stat(n.Cache)
+		difftest.Is(t, err, os.ErrNotExist)
 		return string(text)
 	}
 }
@@ -51,9 +50,8 @@ func TestNetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
 	n, calls := network(t, "1.0.0", map[string]string{"a": says, "b": says}, "a", "b")
 	result, err := n.Add(json.RawMessage(`{"cniVersion": "1.0.0", "dns": {"domain": "first"}}`))
 	must(t, err)
-	if n.Started != 2 || !strings.Contains(string(result), "10.0.0.1/8") {
-		t.Errorf("%d started, result %s", n.Started, result)
-	}
+	difftest.Equal(t, n.Started, 2)
+	difftest.Contains(t, string(result), "10.0.0.1/8")
 	if got := strings.Split(calls(), "\n"); len(got) != 3 || !strings.HasPrefix(got[0], "a ADD ") || !strings.Contains(got[0], `"domain":"first"`) ||
 		!strings.HasPrefix(got[1], "b ADD ") || !strings.Contains(got[1], "10.0.0.1/8") {
 		t.Errorf("got %q", got)
@@ -62,9 +60,7 @@ func TestNetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
 	if got := calls(); strings.Count(got, `CHECK`) != 2 || strings.Count(got, `"domain":"runtime"`) != 2 {
 		t.Errorf("got %q", got)
 	}
-	if errs := n.Del(result, nil); len(errs) > 0 {
-		t.Error(errs)
-	}
+	must(t, n.Del(result, nil)...)
 	if got := strings.Split(calls(), "\n"); len(got) != 3 || !strings.HasPrefix(got[0], "b DEL ") || !strings.Contains(got[0], "10.0.0.1/8") || !strings.HasPrefix(got[1], "a DEL ") {
 		t.Errorf("got %q", got)
 	}
@@ -131,9 +127,7 @@ func TestPluginsGetResultInTheirVersion(t *testing.T) {
 		for _, given := range []json.RawMessage{result, nil} {
 			_, err = libcni.NewCNIConfigWithCacheDir(n.Dirs, n.Cache, n.Exec).AddNetworkList(t.Context(), n.List, n.Runtime)
 			must(t, err, os.Remove(n.Dirs[0]+"/calls"))
-			if errs := n.Del(given, nil); errs != nil {
-				t.Error(errs)
-			}
+			must(t, n.Del(given, nil)...)
 			difftest.Same(t, "results for DEL of "+cniVersion, strings.Count(calls(), "prevResult"), passed)
 			passed = 0
 		}
@@ -156,9 +150,9 @@ func TestFindInPathSearchesBelowRoot(t *testing.T) {
 		{"", root + "/b/plugin", []string{root + "/a", root + "/b"}},
 	} {
 		e := &cniexec.Exec{Root: test.root}
-		if got, err := e.FindInPath("plugin", test.dirs); got != test.want || err != nil {
-			t.Errorf("got %q, %v", got, err)
-		}
+		got, err := e.FindInPath("plugin", test.dirs)
+		must(t, err)
+		difftest.Equal(t, got, test.want)
 	}
 	e := &cniexec.Exec{Root: root}
 	for plugin, want := range map[string]string{
@@ -170,9 +164,7 @@ func TestFindInPathSearchesBelowRoot(t *testing.T) {
 	} {
 		_, err := e.FindInPath(plugin, []string{"/opt/cni/bin", "/b", "/ours"})
 		expect(t, err, cniexec.ReasonMissing, want)
-		if strings.Contains(err.Error(), root) {
-			t.Errorf("%v: the operator does not know %s", err, root)
-		}
+		difftest.Lacks(t, err.Error(), root) // which the operator does not know
 	}
 }
 
@@ -189,8 +181,8 @@ func free(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := store.Lock(t.Context(), path, 0)
 	store.Unlock(f)
-	if err != nil && !errors.As(err, new(*store.BusyError)) {
-		t.Fatal(err)
+	if err != nil {
+		difftest.As[*store.BusyError](t, err)
 	}
 	return err == nil
 }
@@ -220,11 +212,8 @@ func TestDaemonInheritsLock(t *testing.T) {
 	_, err := call(t, &cniexec.Exec{Inherit: lock}, plugin, "ADD")
 	must(t, err)
 	must(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) // a caller does this after its plugin has ended
-	if !free(t, lock.Name()) {
-		t.Error("it is not free")
-	}
-	must(t, tell(end)) // the daemon is still running
-	must(t, hear(ended))
+	difftest.Same(t, "free", free(t, lock.Name()), true)
+	must(t, tell(end), hear(ended)) // the daemon is still running
 	difftest.Contains(t, difftest.Read(t, filepath.Join(filepath.Dir(plugin), "fds")), lock.Name())
 }
 
