@@ -1,12 +1,10 @@
 package agent_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -58,8 +56,6 @@ func TestAgentInstallsRestoresAndCounts(t *testing.T) {
 
 func TestComponentsContinueWhenOneFails(t *testing.T) {
 	r := newRig(t)
-	var log bytes.Buffer
-	r.Log = slog.New(slog.NewTextHandler(&log, nil))
 	r.Options.Plugin.Dir = filepath.Join(r.dir, "none")
 	r.Injection.StageDir = "/proc/none"
 	r.put(r.dead("stale", "0000:03:00.2"))
@@ -70,9 +66,7 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 	difftest.Eventually(t, "without injection", func() bool { return strings.Contains(errorOf(a, agent.NRI), "/proc/none") })
 	difftest.Contains(t, errorOf(a, agent.Plugin), "none: no such file or directory: set it to the directory where the container runtime looks for plugins")
 	for _, c := range a.Checks() { // only plugin and settings affect readiness
-		if c.Optional != (c.Name != agent.Plugin && c.Name != agent.Settings) {
-			t.Errorf("%s: optional %v", c.Name, c.Optional)
-		}
+		difftest.Same(t, c.Name, c.Optional, c.Name != agent.Plugin && c.Name != agent.Settings)
 	}
 	r.must(os.Mkdir(r.Options.Plugin.Dir, 0o755))
 	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
@@ -85,20 +79,20 @@ func TestComponentsContinueWhenOneFails(t *testing.T) {
 		_, err := os.Stat(to)
 		return err == nil && errorOf(a, agent.Plugin) == ""
 	})
-	if metrics(t, a)[`devinfo_agent_component_healthy{component="settings"}`] != 0 || metrics(t, a)[`devinfo_agent_component_healthy{component="plugin"}`] != 1 {
-		t.Errorf("%v", metrics(t, a))
+	for component, want := range map[string]float64{agent.Settings: 0, agent.Plugin: 1} {
+		difftest.Same(t, component, metrics(t, a)[fmt.Sprintf("devinfo_agent_component_healthy{component=%q}", component)], want)
 	}
 	end()
-	if text := log.String(); strings.LastIndex(text, `component healthy" component=settings`) > strings.LastIndex(text, "component=settings error=") {
+	if text := r.log.String(); strings.LastIndex(text, `component healthy" component=settings`) > strings.LastIndex(text, "component=settings error=") {
 		t.Errorf("refused settings are said to be healthy:\n%s", text)
 	}
 	for _, line := range []string{"component=plugin error=", "component=settings error="} {
-		if n := strings.Count(log.String(), line); n < 1 || n > 2 { // once for each change, not for each check
-			t.Errorf("the log has %d times %q:\n%s", n, line, log.String())
+		if n := strings.Count(r.log.String(), line); n < 1 || n > 2 { // once for each change, not for each check
+			t.Errorf("the log has %d times %q", n, line)
 		}
 	}
 	for line, want := range map[string]int{"node settings changed": 1, "removed leftovers": 1} {
-		difftest.Same(t, line+" in the log", strings.Count(log.String(), line), want)
+		difftest.Same(t, line+" in the log", strings.Count(r.log.String(), line), want)
 	}
 }
 
@@ -206,9 +200,8 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	_, end = r.started()
 	difftest.Eventually(t, "a delegate runs", func() bool { _, err := os.Stat(calls); return err == nil })
 	end() // waits for the delegate, which would be killed together with the agent's container
-	if called, err := os.ReadFile(calls); string(called) != "DEL delegating\n" || !slices.Equal(r.left(), []string{"alive", "claimed"}) {
-		t.Errorf("%q, %v, left %q", called, err, r.left())
-	}
+	difftest.Equal(t, difftest.Read(t, calls), "DEL delegating\n")
+	difftest.Equal(t, r.left(), []string{"alive", "claimed"})
 }
 
 // stage makes the directories of sandboxes, each with its network namespace, and returns their parent directory.
@@ -274,8 +267,6 @@ func TestFirstSettingsThatAreRefusedChangeNothing(t *testing.T) {
 func TestUninstallIgnoresSettingsThatWereNotInstalled(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		r := newRig(t)
-		var log bytes.Buffer
-		r.Log = slog.New(slog.NewTextHandler(&log, nil))
 		a := r.ranUntilHealthy()
 		entries := "/var/lib/cni/devinfo/attachments/"
 		r.must(unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""), os.Remove(r.NodeConfig), os.MkdirAll(entries, 0o700))
@@ -283,7 +274,7 @@ func TestUninstallIgnoresSettingsThatWereNotInstalled(t *testing.T) {
 		difftest.Write(t, entries+"net-a@torn@net1", "torn", 0o600)
 		difftest.Says(t, a.Uninstall(t.Context(), false), "the journal has 1 attachment")
 		r.must(a.Uninstall(t.Context(), true), os.Remove(entries+"net-a@torn@net1"), a.Uninstall(t.Context(), false)) // then without the plugin
-		difftest.Contains(t, log.String(), "settings ignored", "uninstalling although attachments may exist")
+		difftest.Contains(t, r.log.String(), "settings ignored", "uninstalling although attachments may exist")
 		difftest.Holds(t, filepath.Join(r.dir, "bin"))
 	})
 }
@@ -316,9 +307,7 @@ func TestFailedLabelDoesNotAffectReadiness(t *testing.T) {
 				errorOf(a, agent.Plugin) == ""
 		})
 		for _, c := range a.Checks() {
-			if !c.Optional && c.Ask() != nil {
-				t.Errorf("not ready: %s", c.Name)
-			}
+			difftest.Same(t, c.Name+" makes it not ready", !c.Optional && c.Ask() != nil, false)
 		}
 	})
 }
@@ -374,9 +363,7 @@ func TestWhatTheAgentCannotReadIsReported(t *testing.T) {
 		for _, c := range a.Checks() {
 			difftest.Same(t, fmt.Sprint(name, " ", c.Name, ": ", c.Ask()), c.Ask() != nil, c.Name == agent.NRI || slices.Contains(unhealthy, c.Name))
 		}
-		if err := a.Uninstall(t.Context(), false); err == nil {
-			t.Errorf("uninstalled without %s", name)
-		}
+		difftest.Says(t, a.Uninstall(t.Context(), false))
 		r.must(os.Remove(path), os.Rename(away, path))
 		difftest.Eventually(t, "healthy again", func() bool { return healthy(a) })
 		end()
@@ -432,11 +419,6 @@ func TestScrapeDuringACheckIncludesThePlugin(t *testing.T) {
 
 func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 	r := newRig(t)
-	logged := filepath.Join(r.dir, "log")
-	log, err := os.Create(logged)
-	r.must(err)
-	defer log.Close()
-	r.Log = slog.New(slog.NewTextHandler(log, nil))
 	adding := vf("adding", "0000:03:00.4", "", "")
 	adding.Complete = false
 	byHand := journal.Entry{Key: journal.Key{ContainerID: "by-hand", Network: "net-b"}, Netns: aliveNetns, Complete: true}
@@ -454,13 +436,10 @@ func TestOrphanedAttachmentsAreCountedAndLogged(t *testing.T) {
 	end()
 	difftest.Same(t, "the connection after the agent's end", errorOf(a, agent.NRI), "")
 	got := metrics(t, a)
-	if got[`devinfo_attachments{state="ok"}`]+got[`devinfo_attachments{state="changed"}`] != 2 || got[`devinfo_attachments{state="adding"}`] != 0 {
-		t.Errorf("%v", got)
-	}
+	difftest.Same(t, "others", []float64{got[`devinfo_attachments{state="ok"}`] + got[`devinfo_attachments{state="changed"}`], got[`devinfo_attachments{state="adding"}`]}, []float64{2, 0})
 	const lost = `devinfo_attachment_info{interface="net1",namespace="shop",network="net-a",pciAddr="0000:03:00.2",pf="p0",pod="web-lost",type="pci",vf="0"}`
 	difftest.Same(t, "the device of an orphaned attachment, which is still in use", got[lost], 1.0)
-	text := difftest.Read(t, logged)
-	difftest.Same(t, "times that the log names the orphaned attachments: "+text, strings.Count(text, `attachments="[net-a/adding/net1 net-a/lost/net1]"`), 1)
+	difftest.Same(t, "times that the log names the orphaned attachments", strings.Count(r.log.String(), `attachments="[net-a/adding/net1 net-a/lost/net1]"`), 1)
 }
 
 // A table of the documentation lists the metrics. The second cell of a metric with a label contains `label`: value,

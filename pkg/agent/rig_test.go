@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -38,6 +39,7 @@ type rig struct {
 	config.Node
 	agent.Options
 	dir string
+	log difftest.Log
 }
 
 func newRig(t testing.TB) *rig {
@@ -53,7 +55,7 @@ func newRig(t testing.TB) *rig {
 		Settings:      &install.Settings{Dir: at("settings"), Node: "n1", To: at("etc/node.json")},
 		Injection:     &inject.Config{StageDir: at("run/containers"), MissingInfo: inject.Allow, Socket: at("nri.sock"), Index: "60"},
 		CheckInterval: 20 * time.Millisecond, SweepInterval: 20 * time.Millisecond, LookInterval: 20 * time.Millisecond, MaxSeries: 100,
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Log: slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &r.log), nil)),
 	}
 	return r
 }

@@ -2,7 +2,6 @@ package inject_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,9 +94,8 @@ func TestFilesOfMultusAreInjected(t *testing.T) {
 		difftest.Write(t, r.node.DeviceInfoDir+"/default-sriov-net-"+id+"_net1", vfInfo, 0o444)
 	}
 	got := r.make(r.opened(), pod(), container())
-	if !strings.Contains(r.text(got), "DEVINFO_NET1=") || strings.Contains(r.text(got), rdmaNodes) {
-		t.Errorf("got %s", r.text(got))
-	}
+	difftest.Contains(t, r.text(got), "DEVINFO_NET1=")
+	difftest.Lacks(t, r.text(got), rdmaNodes)
 	difftest.Contains(t, compact(t, r.staged(sandbox)["network-info.json"]), `{"network":"default-sriov-net","deviceInfo":`)
 }
 
@@ -115,10 +113,8 @@ func TestPodWithoutAttachmentsGetsNothing(t *testing.T) {
 	onHost := pod()
 	onHost.Linux.Namespaces = nil // the node's network namespace
 	for _, p := range []*api.PodSandbox{pod(), onHost} {
-		got, _, err := r.opened().CreateContainer(t.Context(), p, container())
-		if err != nil || got != nil || len(r.left()) != 0 {
-			t.Errorf("%s, %v, %q", r.text(got), err, r.left())
-		}
+		difftest.Same(t, "what the container gets", r.make(r.opened(), p, container()) == nil, true)
+		difftest.Holds(t, r.options.StageDir)
 	}
 	onHost.Annotations["devinfo-cni.io/require"] = "net1"
 	_, _, err := r.opened().CreateContainer(t.Context(), onHost, container())
@@ -225,12 +221,9 @@ func TestPolicyDecidesAboutMissingInformation(t *testing.T) {
 				if refused {
 					logged = fmt.Sprint(err)
 				}
-				if !strings.Contains(strings.ReplaceAll(logged, r.dir, "DIR"), test.problem) || (err != nil) != refused {
-					t.Errorf("got %s, want %s", logged, test.problem)
-				}
-				if err != nil && !strings.HasPrefix(err.Error(), "pod shop/web, container app: ") {
-					t.Errorf("got %v", err)
-				}
+				difftest.Contains(t, strings.ReplaceAll(logged, r.dir, "DIR"), test.problem)
+				difftest.Same(t, "refused, with the container's name", strings.HasPrefix(fmt.Sprint(err), "pod shop/web, container app: "), refused)
+				difftest.Same(t, "an error", err != nil, refused)
 			})
 		}
 	}
@@ -283,9 +276,7 @@ func TestFailureOfTheAgentRejectsOnlyPodsWithNetworks(t *testing.T) {
 				spoil(r)
 				got, _, err := r.opened().CreateContainer(t.Context(), pod(pods), container())
 				difftest.Same(t, fmt.Sprintf("%s, %q, %s: %v, %q", what, pods, policy, err, r.decisions()), err != nil, want)
-				if got != nil {
-					t.Errorf("%s: the container gets %s", what, r.text(got))
-				}
+				difftest.Same(t, what+": what the container gets", r.text(got), "")
 				difftest.Same(t, what, r.staged(sandbox), copies)
 			}
 		}
@@ -367,9 +358,7 @@ func TestDevicePluginVariableThatContradictsNetworksIsLogged(t *testing.T) {
 		difftest.Same(t, test.env+": the log has the networks", strings.Contains(r.logged(), "net2 has 0000:3b:00.3, net10 has 0000:3b:00.4"), test.want != nil)
 		difftest.Must(t, os.Remove(r.node.DeviceInfoDir+"/vdpa-net-"+sandbox+"_net10"))
 		r.make(a, pod(), c)
-		if got := r.decisions(); got[len(got)-1] != "allowed file" || len(got) != 3+len(test.want) {
-			t.Errorf("%s, and one device is unknown: got %q", test.env, got)
-		}
+		difftest.Same(t, test.env+", and one device is unknown", r.decisions()[2+len(test.want):], []string{"allowed file"})
 	}
 }
 
@@ -386,20 +375,17 @@ func TestNetworkInfoNamesOnlyExistingFiles(t *testing.T) {
 		r.attach("sriov-net", p.Id, "net1", vfInfo)
 		difftest.Must(t, os.MkdirAll(file, 0o755))
 		r.make(a, p, container())
-		if _, err := os.Stat(all); !errors.Is(err, os.ErrNotExist) {
-			t.Fatalf("network-info.json exists before the file of net1: %v", err)
-		}
+		_, err := os.Stat(all)
+		difftest.Is(t, err, os.ErrNotExist) // before the file of net1
 		difftest.Must(t, os.Remove(file))
 
 		r.make(a, p, container())
-		difftest.Must(t, os.Remove(all))
-		difftest.Must(t, os.Mkdir(all, 0o755))
+		difftest.Must(t, os.Remove(all), os.Mkdir(all, 0o755))
 		r.detach("sriov-net", p.Id, "net1")
 		r.attach("macvlan-net", p.Id, "net2", "")
 		r.make(a, p, container())
-		if _, err := os.Stat(file); err != nil {
-			t.Fatalf("network-info.json names net1, whose file is missing: %v", err)
-		}
+		_, err = os.Stat(file)
+		difftest.Must(t, err) // network-info.json names it
 	}
 }
 
@@ -438,9 +424,9 @@ func TestNetworkIsListedOnceItsFileExists(t *testing.T) {
 	r.attach("macvlan-net", sandbox, "net3", "")
 	refresh("net1", "net2", "net3")
 	difftest.Equal(t, compact(t, difftest.Read(t, copied)), vfInfo)
-	if now, err := os.Stat(copied); err != nil || !os.SameFile(before, now) {
-		t.Errorf("a file with the same content was replaced, which detaches what containers mount on it: %v", err)
-	}
+	now, err := os.Stat(copied)
+	difftest.Must(t, err)
+	difftest.Same(t, "a file of the same content stays, and what containers mount on it", os.SameFile(before, now), true)
 }
 
 // With delegates the file may exist long before ADD ends. If an interface has two entries, the
@@ -458,12 +444,8 @@ func TestNetworkIsNotListedWhileItsDelegatesRun(t *testing.T) {
 		}
 		r.make(a, pod(), container())
 		got := r.staged(sandbox)["network-info.json"]
-		if strings.Contains(got, "net1") != (want != "") || !strings.Contains(got, want) || !strings.Contains(got, `"macvlan-net"`) {
-			t.Errorf("network-info.json: %s", got)
-		}
-		if want == "" && !slices.Equal(r.names(sandbox), []string{"network-info.json"}) {
-			t.Errorf("files %q", r.names(sandbox))
-		}
+		difftest.Contains(t, got, want, `"macvlan-net"`)
+		difftest.Same(t, got, []bool{strings.Contains(got, "net1"), slices.Contains(r.names(sandbox), "net1.json")}, []bool{want != "", want != ""})
 	}
 	r.attach("m-net", sandbox, "net5", "", func(e *journal.Entry) { e.Wrote = true }) // its file is missing
 	r.attach("a-net", sandbox, "net5", "")
@@ -523,16 +505,11 @@ func TestAttachmentsOfClaimsAreLeftToCDI(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo, byClaim)
 	r.attach("delegating", sandbox, "net4", vfInfo, byClaim, func(e *journal.Entry) { e.Complete = false })
 	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write(claimed, []byte(vfInfo)))
-	got, err := nri.create(pod(), container())
-	if text := r.text(got); err != nil || text != "" || r.staged(sandbox) != nil {
-		t.Errorf("%q, %v, %q", text, err, r.staged(sandbox))
-	}
+	difftest.Equal(t, r.text(nri.make(pod(), container())), "")
+	difftest.Equal(t, r.staged(sandbox), map[string]string(nil))
 
 	r.attach("macvlan-net", sandbox, "net2", "")
-	got, err = nri.create(pod("devinfo-cni.io/require=net1"), container())
-	if text := r.text(got); err != nil || text != theDirectory {
-		t.Errorf("%q, %v", text, err)
-	}
+	difftest.Equal(t, r.text(nri.make(pod("devinfo-cni.io/require=net1"), container())), theDirectory)
 	all := `{"interfaces":[{"network":"macvlan-net","mac":"4e:3b:00:00:00:08","mtu":1500,"interface":"net2"}]}`
 	difftest.Equal(t, compact(t, r.staged(sandbox)["network-info.json"]), all)
 	difftest.Equal(t, r.names(sandbox), []string{"network-info.json"})

@@ -43,21 +43,21 @@ func TestCopiesFollowLaterAttachmentsAndDetachments(t *testing.T) {
 	difftest.Must(t, err)
 	defer inside.Close()
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
-	r.eventually("there", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net1") })
-	if names, err := inside.Readdirnames(-1); err != nil || !slices.Contains(names, "net1.json") {
-		t.Errorf("the container sees %q, %v", names, err)
-	}
+	difftest.Eventually(t, "there", func() bool { return strings.Contains(r.staged(sandbox)["network-info.json"], "net1") })
+	names, err := inside.Readdirnames(-1)
+	difftest.Must(t, err)
+	difftest.Contains(t, strings.Join(names, " "), "net1.json")
 	read, err := os.Open(filepath.Join(r.options.StageDir, sandbox, "devinfo/net1.json"))
 	difftest.Must(t, err)
 	defer read.Close()
 	changed := strings.Replace(vfInfo, "kept", "changed", 1)
 	difftest.Must(t, store.Open(r.node.DeviceInfoDir).Write("sriov-net-"+sandbox+"_net1", []byte(changed)))
-	r.eventually("changed", func() bool { return compact(t, r.staged(sandbox)["net1.json"]) == changed })
+	difftest.Eventually(t, "changed", func() bool { return compact(t, r.staged(sandbox)["net1.json"]) == changed })
 	old, err := io.ReadAll(read)
 	difftest.Must(t, err)
 	difftest.Same(t, "what somebody reads meanwhile", compact(t, string(old)), vfInfo)
 	r.detach("sriov-net", sandbox, "net1")
-	r.eventually("gone", func() bool {
+	difftest.Eventually(t, "gone", func() bool {
 		return slices.Equal(r.names(sandbox), []string{"net9.json", "network-info.json"}) && !strings.Contains(r.staged(sandbox)["network-info.json"], "net1")
 	})
 }
@@ -95,7 +95,7 @@ func TestRefreshKeepsWhatDecisionHasStagedMeanwhile(t *testing.T) {
 	r.attach("macvlan-net", sandbox, "net2", "")
 	r.make(a, pod(), container())
 	close(log.end)
-	r.eventually("refreshed", func() bool { return r.looks.Load() > 0 })
+	difftest.Eventually(t, "refreshed", func() bool { return r.looks.Load() > 0 })
 	difftest.Contains(t, r.staged(sandbox)["network-info.json"], `"net2"`)
 	cancel()
 	difftest.Must(t, <-ended)
@@ -107,7 +107,7 @@ func TestDirectoryIsRemovedWithTheSandbox(t *testing.T) {
 	r.attach("sriov-net", sandbox, "net1", vfInfo)
 	nri.make(pod(), container())
 	difftest.Must(t, nri.RemovePodSandbox(t.Context(), &adaptation.RemovePodSandboxRequest{Pod: pod()}))
-	r.eventually("removed", func() bool { return len(r.left()) == 0 && r.kept.Load() == 0 })
+	difftest.Eventually(t, "removed", func() bool { return len(r.left()) == 0 && r.kept.Load() == 0 })
 }
 
 // A directory of device-info files that cannot be read does not say that a sandbox has none.
@@ -258,7 +258,7 @@ func TestLeftoversOfKilledAgentAreRemovedOrCompleted(t *testing.T) {
 			difftest.Must(t, make(r.options.StageDir))
 			r.gone[netns] = true
 			r.serve().run()
-			r.eventually("removed", func() bool { return len(r.left()) == 0 })
+			difftest.Eventually(t, "removed", func() bool { return len(r.left()) == 0 })
 		})
 	}
 }
@@ -288,9 +288,7 @@ func TestInjectionRecoversFromFullDisk(t *testing.T) {
 			difftest.Same(t, r.logged(), strings.Count(r.logged(), "no space left on device"), min(left+1, 5))
 			empty()
 			r.make(a, pod(), container())
-			if got := r.decisions()[len(r.decisions())-1]; got != "injected" || len(r.names(sandbox)) != 2 {
-				t.Errorf("%d left, and disk space again: %s, %q", left, got, r.names(sandbox))
-			}
+			difftest.Same(t, "with disk space again", []any{r.decisions()[len(r.decisions())-1], len(r.names(sandbox))}, []any{"injected", 2})
 			difftest.Must(t, os.RemoveAll(r.options.StageDir+"/"+sandbox))
 		}
 		disk.ReadOnly(true)
@@ -468,13 +466,12 @@ func TestStoppingDuringRequestFailsIt(t *testing.T) {
 		<-kernel.asked
 		stop()
 	}()
-	if _, err := nri.create(pod("k8s.v1.cni.cncf.io/networks=sriov-net"), container()); err == nil {
-		t.Error("the container was created")
-	}
+	_, err := nri.create(pod("k8s.v1.cni.cncf.io/networks=sriov-net"), container())
+	difftest.Says(t, err)
 	close(kernel.answer)
 	<-ended
 	// The decision stages files, this one last, so it must end before the test removes its directory.
-	r.eventually("staged", func() bool { return r.staged(sandbox)["network-info.json"] != "" })
+	difftest.Eventually(t, "staged", func() bool { return r.staged(sandbox)["network-info.json"] != "" })
 }
 
 // A runtime that was killed while it created a sandbox never names the sandbox again.
@@ -491,9 +488,7 @@ func TestSandboxUnknownToTheRuntimeIsOrphaned(t *testing.T) {
 	}
 	difftest.Must(t, a.RemovePodSandbox(t.Context(), &api.PodSandbox{Id: "removed"}))
 	for id, want := range map[string]bool{"listed": false, "made": false, "lost": true, "removed": true} {
-		if got := a.Orphaned(id, attached); got != want || a.Orphaned(id, time.Now()) {
-			t.Errorf("%s: %v", id, got)
-		}
+		difftest.Same(t, id, []bool{a.Orphaned(id, attached), a.Orphaned(id, time.Now())}, []bool{want, false})
 	}
 }
 

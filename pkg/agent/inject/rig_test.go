@@ -46,6 +46,7 @@ const (
 type rig struct {
 	t       testing.TB
 	dir     string
+	log     difftest.Log
 	node    config.Node
 	journal *journal.Journal
 	options inject.Config
@@ -64,8 +65,6 @@ func newRig(t testing.TB) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, dir: dir, gone: map[string]bool{}}
-	log, err := os.Create(dir + "/log")
-	difftest.Must(t, err)
 	r.node = config.Node{DeviceInfoDir: dir + "/infos", StateDir: dir + "/state", SocketDirs: []string{dir + "/sockets"}}
 	r.journal = journal.Open(r.node.StateDir, "boot")
 	for _, name := range []string{"infiniband/uverbs3", "infiniband/uverbs4", "infiniband/rdma_cm"} { // links, because ordinary users cannot create device nodes
@@ -82,11 +81,11 @@ func newRig(t testing.TB) *rig {
 		},
 		Finder:    checktest.Finder(t, capturetest.Load(t, "mlx5-legacy")),
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], r.netnsErr },
-		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	r.journal.NetnsGone = r.options.NetnsGone
 	t.Cleanup(func() {
-		if log.Close(); t.Failed() {
+		if t.Failed() {
 			t.Log(r.logged())
 		}
 	})
@@ -94,7 +93,7 @@ func newRig(t testing.TB) *rig {
 }
 
 // logged returns the log so far.
-func (r *rig) logged() string { return difftest.Read(r.t, r.dir+"/log") }
+func (r *rig) logged() string { return r.log.String() }
 
 func (r *rig) record(what string) {
 	r.mu.Lock()
@@ -130,9 +129,7 @@ func (r *rig) make(a *inject.Plugin, p *api.PodSandbox, c *api.Container) *api.C
 	return got
 }
 
-func (r *rig) agent() *inject.Plugin {
-	return inject.New(r.options)
-}
+func (r *rig) agent() *inject.Plugin { return inject.New(r.options) }
 
 // attach records an attachment like ADD. If info is "", it has no device-info file.
 func (r *rig) attach(network, id, ifName, info string, edits ...func(*journal.Entry)) {
@@ -222,11 +219,6 @@ func (r *rig) names(id string) []string { return slices.Sorted(maps.Keys(r.stage
 // left returns the entries of the stage directory: sandboxes and temporary files.
 func (r *rig) left() []string { return difftest.Names(r.t, r.options.StageDir) }
 
-func (r *rig) eventually(what string, is func() bool) {
-	r.t.Helper()
-	difftest.Eventually(r.t, what, is)
-}
-
 // containerRuntime simulates a container runtime with NRI.
 type containerRuntime struct {
 	*adaptation.Adaptation
@@ -255,7 +247,7 @@ func (n containerRuntime) run() (stop func()) {
 	done := make(chan error)
 	agent := r.agent()
 	go func() { done <- agent.Run(ctx) }()
-	r.eventually("connected", func() bool {
+	difftest.Eventually(r.t, "connected", func() bool {
 		_, err := n.create(&api.PodSandbox{Id: "on-the-host"}, container())
 		return err == nil && len(r.decisions()) > 0
 	})
@@ -264,9 +256,7 @@ func (n containerRuntime) run() (stop func()) {
 	r.mu.Unlock()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("Run: %v", err)
-		}
+		difftest.Is(r.t, <-done, nil)
 	})
 	r.t.Cleanup(stop)
 	return stop
