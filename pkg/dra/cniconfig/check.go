@@ -8,6 +8,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // Checked is the result of checking a DeviceClass or a claim before the allocation.
@@ -187,7 +189,8 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	if className != apiClass && !slices.ContainsFunc(configs, d.isOurs) { // whether it needs a configuration depends on the device
 		return nil
 	}
-	n, refused := d.attach(configs, result, 0, several, numbers)
+	n := Network{Attachment: state.Attachment{Request: ref}}
+	refused := d.configure(&n, configs, several, numbers)
 	for _, r := range refused {
 		r.At = "" // the mistake may be in any of configs
 	}

@@ -133,7 +133,7 @@ func Distinct(networks []Network, taken map[string]string) *Refusal {
 	return nil
 }
 
-// A named value is the value of a key "type".
+// A named value is the value of a key "type". Two keys may have the same path.
 type named struct {
 	path  string // "config.plugins[0].ipam.type"
 	value any

@@ -107,27 +107,22 @@ func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.Dev
 	if err != nil {
 		return Network{}, err
 	}
+	n := Network{Attachment: state.Attachment{
+		Request: result.Request, Index: index, Pool: result.Pool, Device: result.Device, ShareID: (*string)(result.ShareID), Phase: state.Prepared,
+	}}
 	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
 	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
-		return allocated(result, index), nil
+		return n, nil
 	}
-	n, wrong := p.attach(configs, result, index, several || index > 0, numbers)
-	if wrong != nil {
+	if wrong := p.configure(&n, configs, several || index > 0, numbers); wrong != nil {
 		return Network{}, wrong[0]
 	}
 	return n, nil
 }
 
-// allocated returns a network without a configuration for the index-th device of a request.
-func allocated(result resourceapi.DeviceRequestAllocationResult, index int) (n Network) {
-	n.Request, n.Index, n.Pool, n.Device, n.ShareID = result.Request, index, result.Pool, result.Device, (*string)(result.ShareID)
-	n.Phase = state.Prepared
-	return n
-}
-
-// attach returns the network for the index-th device of a request, with the configuration in configs. several
-// reports whether the request may have several devices. The refusals are all mistakes.
-func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, result resourceapi.DeviceRequestAllocationResult, index int, several bool, numbers numbering) (Network, refusals) {
+// configure sets the configuration of a network, which is in configs. several reports whether the request may have several
+// devices. The refusals are all mistakes.
+func (p Policy) configure(n *Network, configs []resourceapi.DeviceAllocationConfiguration, several bool, numbers numbering) refusals {
 	params, wrong := p.parameters(configs)
 	for _, key := range slices.Sorted(maps.Keys(params.values)) {
 		arg := fmt.Sprintf("%s %.80s: ", key, params.values[key])
@@ -149,21 +144,16 @@ func (p Policy) attach(configs []resourceapi.DeviceAllocationConfiguration, resu
 	case wrong == nil: // otherwise, decode may have refused it already
 		wrong.keep(checkIfName(ifName))
 	}
-	parsed := params.list
-	if parsed == nil {
-		return Network{}, wrong
-	}
-	places, err := deviceKeys(params.device, parsed)
+	places, err := deviceKeys(params.device, params.list)
 	if wrong == nil {
 		wrong.keep(err)
 	}
 	if wrong != nil {
-		return Network{}, wrong
+		return wrong
 	}
-	n := allocated(result, index)
-	n.IfName, n.Network, n.CNIVersion, n.List = ifName, parsed.Name, parsed.CNIVersion, parsed.Bytes
+	n.IfName, n.Network, n.CNIVersion, n.List = ifName, params.list.Name, params.list.CNIVersion, params.list.Bytes
 	n.Late, n.Capabilities, n.DeviceKeys, n.Driver = params.late, params.values, places, params.driver
-	return n, nil
+	return nil
 }
 
 func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {
