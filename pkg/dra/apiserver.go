@@ -145,24 +145,13 @@ func Shared(limit int) []resourceapi.Device {
 	return []resourceapi.Device{device}
 }
 
-// dropsSharing reports whether err means that the API server dropped the fields that [Shared] sets.
-func dropsSharing(err error) bool {
-	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
-	return is && sharing(fields.DesiredSlice) && !sharing(fields.ActualSlice)
-}
-
-// isNoSlice reports whether err means that the API server's answer to a new or changed slice was no object.
-func isNoSlice(err error) bool {
-	fields, is := errors.AsType[*resourceslice.DroppedFieldsError](err)
-	return is && fields.ActualSlice.UID == ""
-}
-
 // RefusesLists reports whether err means that the API server has dropped the list of [inventory.NUMANode] and then
 // refused the attribute, because it has no value.
 func RefusesLists(err error) bool {
 	return slices.ContainsFunc(status.Causes(err), func(c metav1.StatusCause) bool { return strings.Contains(c.Field, string(inventory.NUMANode)) })
 }
 
+// sharing reports whether a slice has a device with the fields that [Shared] sets, which API servers may drop.
 func sharing(slice *resourceapi.ResourceSlice) bool {
 	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return inventory.Sharing(d) == journal.Shared })
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1alpha1"
 	"k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -158,14 +159,12 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 		if claim.Error != "" {
 			continue
 		}
-		if err := k.agent.RewriteMetadata(uid); err != nil {
-			claim.Error, claim.Devices = err.Error(), nil
-			continue
+		err := k.agent.RewriteMetadata(uid)
+		if err == nil {
+			err = k.settleMetadata(uid, claim)
 		}
-		if !k.settleMetadata(uid, claim) {
-			claim.Error = fmt.Sprintf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again",
-				filepath.Join(k.options.PluginDir, "dra-device-metadata"), k.agent.Options.CDIDir)
-			claim.Devices = nil
+		if err != nil {
+			claim.Error, claim.Devices = err.Error(), nil
 		}
 	}
 	return answer, nil
@@ -242,18 +241,20 @@ func forEach[C, R any](ctx context.Context, claims []C, f func(context.Context, 
 
 // HandleError implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
-	switch a := k.agent; {
+	a := k.agent
+	dropped, _ := errors.AsType[*resourceslice.DroppedFieldsError](err)
+	switch {
 	case errors.Is(err, grpc.ErrServerStopped): // Stop was called before the library served the socket
 	case !errors.Is(err, kubeletplugin.ErrRecoverable):
 		k.options.Fatal(fmt.Errorf("%s: %w", msg, err))
 	case RefusesLists(err):
 		k.options.Fatal(fmt.Errorf("%s: %w: enable the feature gate DRAListTypeAttributes in kube-apiserver and kube-scheduler, "+
 			"or set --numa-node=scalar (chart: dra.numaNode)", msg, err))
-	case isNoSlice(err): // the library now takes the answer for what the driver wants
+	case dropped != nil && dropped.ActualSlice.UID == "": // the library now takes the answer for what the driver wants
 		a.Options.Log.Error(msg+": publishing again", "error", "the API server's answer is not an object")
 		k.lost.Store(true)
 		time.AfterFunc(a.Options.Sweep, a.Node.Publish)
-	case !dropsSharing(err):
+	case dropped == nil || !sharing(dropped.DesiredSlice) || sharing(dropped.ActualSlice):
 		a.Options.Log.Error(msg, "error", err)
 	case a.Node.WithoutSharing():
 		a.Options.Log.Warn("offering exclusive devices only; shared devices need Kubernetes 1.36 or feature gate DRAConsumableCapacity")

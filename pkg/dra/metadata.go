@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -142,7 +143,7 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 			delete(m.specs, path)
 			return nil
 		} else if err != nil {
-			return m.counted(err)
+			return counted(m.writeErrors, err)
 		}
 	}
 	began, dir := time.Now(), store.Open(filepath.Dir(path))
@@ -152,10 +153,10 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 			data, err = metadata.NextGeneration(former, data)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return m.counted(err)
+			return counted(m.writeErrors, err)
 		}
 	}
-	err := m.counted(dir.Write(filepath.Base(path), data))
+	err := counted(m.writeErrors, dir.Write(filepath.Base(path), data))
 	switch {
 	case err != nil:
 	case isSpec:
@@ -176,9 +177,10 @@ func mounted(data []byte) (path string) {
 	return path
 }
 
-func (m *metadataFiles) counted(err error) error {
+// counted counts an error, unless it is nil, and returns it.
+func counted(failures *prometheus.CounterVec, err error) error {
 	if err != nil {
-		m.writeErrors.WithLabelValues(errorType(err)).Inc()
+		failures.WithLabelValues(errorType(err)).Inc()
 	}
 	return err
 }
@@ -252,16 +254,12 @@ func (k *Kubelet) UpdateRequestMetadata(ctx context.Context, namespace, claim st
 	if !has {
 		return err
 	}
-	err = k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices)
-	if err != nil {
-		k.metadata.updateErrors.WithLabelValues(errorType(err)).Inc()
-	}
-	return err
+	return counted(k.metadata.updateErrors, k.helper.UpdateRequestMetadata(ctx, namespace, claim, uid, request, devices))
 }
 
-// settleMetadata removes the CDI devices of metadata that was not written, because metadata is off. It reports whether each
-// request of a prepared claim has the CDI device of its metadata, which is that of its first device, or needs none.
-func (k *Kubelet) settleMetadata(uid string, claim *drapb.NodePrepareResourceResponse) bool {
+// settleMetadata removes the CDI devices of metadata that was not written, because metadata is off. It returns an error if a
+// request of a prepared claim lacks the CDI device of its metadata, which is that of its first device.
+func (k *Kubelet) settleMetadata(uid string, claim *drapb.NodePrepareResourceResponse) error {
 	isMetadata := func(id string) bool { return strings.HasPrefix(id, k.agent.Options.Driver+"/metadata=") }
 	settled := map[string]bool{} // by request
 	for _, device := range claim.Devices {
@@ -275,8 +273,8 @@ func (k *Kubelet) settleMetadata(uid string, claim *drapb.NodePrepareResourceRes
 		case unknown == nil && !has && !k.options.Metadata:
 			device.CdiDeviceIds = slices.DeleteFunc(device.CdiDeviceIds, isMetadata)
 		case unknown != nil || !slices.ContainsFunc(device.CdiDeviceIds, isMetadata):
-			return false
+			return fmt.Errorf("cannot write the device metadata; free disk space in %s and %s, and the kubelet prepares the claim again", k.metadata.root, k.metadata.cdiDir)
 		}
 	}
-	return true
+	return nil
 }
