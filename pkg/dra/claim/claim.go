@@ -76,9 +76,6 @@ func newClaim(record *state.Claim) *claim {
 	return c
 }
 
-// isUnsaved reports whether the record on disk differs from that of the claim. The mutex must be held.
-func (c *claim) isUnsaved() bool { return c.saved != c.record || c.record.Pod != c.pod }
-
 func (c *claim) isFor(pod state.Pod) bool { return c.pod.UID == pod.UID }
 
 // bareGatesOpen reports whether all gates of devices without a network are open.
@@ -96,11 +93,6 @@ func (c *claim) hasPendingDel(sandbox string) bool {
 	return slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
 		return at.Sandbox == sandbox && at.Phase != state.Restoring
 	})
-}
-
-// mayHave reports whether an ADD or DEL for a sandbox runs or is pending.
-func (c *claim) mayHave(sandbox string) bool {
-	return c.stepSandbox == sandbox || c.hasPendingDel(sandbox)
 }
 
 // remainder returns a claim with only the undeleted attachments of c, or nil if c has none.

@@ -66,7 +66,7 @@ type Options struct {
 	Read func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error)
 	// ClaimsOf reads the names of the claims that a pod uses. It returns nil if no pod has this name and UID.
 	ClaimsOf func(context.Context, state.Pod) ([]string, error)
-	Notify   func(Notice)
+	Notify   func(Notice) // does not wait
 
 	Exec    invoke.Exec       // runs CNI plugins; nil = run them with package cniexec
 	Reached func(name string) // called after each write and each plugin, for tests; nil = not called

@@ -35,8 +35,11 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	networks, refusal := own.Networks(asked, e.Options.Policy)
-	e.table.observe(pods, e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID })...)
-	var c *claim
+	e.table.observe(pods)
+	c, _ := e.table.find(string(asked.UID))
+	if c != nil {
+		e.table.observe(nil, c)
+	}
 	if err := e.table.waitFor(ctx, func() (done bool, err error) {
 		c, err = e.addClaim(ctx, asked, pods, networks, refusal)
 		return c != nil, err

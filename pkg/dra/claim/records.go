@@ -70,7 +70,8 @@ func (s *steps) setRecord(c *claim, record *state.Claim, saved bool) {
 	former := c.record
 	c.record = record
 	for _, at := range former.Attachments {
-		if at.HasNetns(s.table.bootID) && !s.table.needsNetns(at.Sandbox) {
+		needsNetns := func(c *claim) bool { return c.hasPendingDel(at.Sandbox) }
+		if at.HasNetns(s.table.bootID) && s.table.claimsWhere(needsNetns) == nil {
 			s.networks.Namespaces.Close(at.Sandbox)
 		}
 	}

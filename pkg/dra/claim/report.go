@@ -127,13 +127,10 @@ type notices struct {
 func (n *notices) send(pod state.Pod, reason, text string) {
 	notice, now := Notice{Pod: pod, Reason: reason}, time.Now()
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	maps.DeleteFunc(n.sentAt, func(_ Notice, when time.Time) bool { return now.Sub(when) >= 5*time.Minute })
-	_, recently := n.sentAt[notice]
-	if !recently {
+	if _, recently := n.sentAt[notice]; !recently {
 		n.sentAt[notice] = now
-	}
-	n.mu.Unlock()
-	if !recently {
 		notice.Text = text
 		n.notify(notice)
 	}

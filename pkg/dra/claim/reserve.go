@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -80,8 +81,11 @@ func (e *Engine) checkClaim(ctx context.Context, c *claim, sb *sandbox) (refusal
 func (e *Engine) readIdle(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	e.table.observe(nil, e.table.claimsWhere(func(*claim) bool { return true })...)
-	for _, c := range e.table.claimsWhere(e.table.isIdle) {
+	var all, idle []*claim
+	e.table.do(func() { all = slices.Collect(maps.Values(e.table.claims)) })
+	e.table.observe(nil, all...)
+	e.table.do(func() { idle = e.table.claimsWhere(e.table.isIdle) })
+	for _, c := range idle {
 		var known int
 		e.table.do(func() { known = c.known })
 		now, err := e.Options.Read(limited, c.ref)

@@ -96,14 +96,15 @@ func (e *Engine) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.
 // addSandbox registers a sandbox and returns the claims to attach to it. The claims that it may share with other pods are
 // checked while its own are attached, also after ctx has ended.
 func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, err error) {
+	var others []*claim
 	e.table.do(func() {
 		e.table.addSandbox(sb)
 		for _, c := range e.table.claimsOf(sb.Pod) {
 			c.gatesOpen = map[int]bool{} // the worker must check the gates again; from now on it may attach the claim
 		}
-	})
-	others := e.table.claimsWhere(func(c *claim) bool {
-		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
+		others = e.table.claimsWhere(func(c *claim) bool {
+			return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
+		})
 	})
 	if list, err = e.ownClaims(sb); err != nil || len(others) == 0 {
 		return list, err
@@ -192,12 +193,9 @@ func (e *Engine) isAttached(sb *sandbox, claims []*claim) (bool, error) {
 func (e *Engine) waitDetached(ctx context.Context, sb *sandbox) error {
 	return e.table.waitFor(ctx, func() (bool, error) {
 		var failed error
-		for _, c := range e.table.claims {
-			if c.mayHave(sb.ID) {
-				if c.delErrors() == nil {
-					return false, nil
-				}
-				failed = c.delErrors()
+		for _, c := range e.table.claimsOn(sb) {
+			if failed = c.delErrors(); failed == nil {
+				return false, nil
 			}
 		}
 		return true, failed
@@ -219,11 +217,9 @@ func (e *Engine) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) erro
 func (e *Engine) endSandbox(ctx context.Context, event string, sb *sandbox) error {
 	began, used := time.Now(), false
 	e.table.do(func() {
-		for _, c := range e.table.claims {
-			if c.mayHave(sb.ID) {
-				used = true
-				e.table.wakeNow(c)
-			}
+		for _, c := range e.table.claimsOn(sb) {
+			used = true
+			e.table.wakeNow(c)
 		}
 		if !used {
 			delete(e.table.sandboxes, sb.ID)

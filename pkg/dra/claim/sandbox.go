@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"slices"
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -24,18 +23,6 @@ func (t *table) addSandbox(sb *sandbox) *sandbox {
 func (t *table) isListed(id string) bool {
 	sb := t.sandboxes[id]
 	return sb != nil && !sb.ended
-}
-
-// needsNetns reports whether a DEL in the network namespace of a sandbox is to come. The mutex must be held.
-func (t *table) needsNetns(sandbox string) bool {
-	for _, c := range t.claims {
-		if slices.ContainsFunc(c.record.Attachments, func(at state.Attachment) bool {
-			return at.Sandbox == sandbox && at.HasNetns(t.bootID)
-		}) {
-			return true
-		}
-	}
-	return false
 }
 
 // runs reports whether a sandbox has neither ended nor lost its network namespace. The mutex must be held.

@@ -166,10 +166,8 @@ func (t *table) find(uid string) (c *claim, record *state.Claim) {
 	return c, record
 }
 
-// claimsWhere returns the claims that match. It calls match with the mutex held.
+// claimsWhere returns the claims that match. The mutex must be held.
 func (t *table) claimsWhere(match func(*claim) bool) (list []*claim) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for _, c := range t.claims {
 		if match(c) {
 			list = append(list, c)
@@ -179,14 +177,15 @@ func (t *table) claimsWhere(match func(*claim) bool) (list []*claim) {
 }
 
 // claimsOf returns the claims of a pod, sorted by name. The mutex must be held.
-func (t *table) claimsOf(pod state.Pod) (list []*claim) {
-	for _, c := range t.claims {
-		if c.isFor(pod) {
-			list = append(list, c)
-		}
-	}
+func (t *table) claimsOf(pod state.Pod) []*claim {
+	list := t.claimsWhere(func(c *claim) bool { return c.isFor(pod) })
 	slices.SortFunc(list, func(c, d *claim) int { return cmp.Compare(c.ref.Name, d.ref.Name) })
 	return list
+}
+
+// claimsOn returns the claims of which an ADD or DEL for a sandbox runs or is pending. The mutex must be held.
+func (t *table) claimsOn(sb *sandbox) []*claim {
+	return t.claimsWhere(func(c *claim) bool { return c.stepSandbox == sb.ID || c.hasPendingDel(sb.ID) })
 }
 
 // isOnRecord reports whether a claim has a record, even an unreadable one.

@@ -101,7 +101,7 @@ func (w *worker) observe(c *claim) (seen observation) {
 func (w *worker) viewOf(c *claim, g plan.Goal) plan.View {
 	clock := time.Now()
 	now := plan.View{
-		NeverSaved: c.saved == nil, Unsaved: c.isUnsaved(), MayRetry: !clock.Before(c.failure.after),
+		NeverSaved: c.saved == nil, Unsaved: c.saved != c.record || c.record.Pod != c.pod, MayRetry: !clock.Before(c.failure.after),
 		AttachError: c.attachError != "",
 		Reported:    c.record.StatusOwed && c.sentStatus != nil && reflect.DeepEqual(c.sentStatus, w.reports.devices(c)),
 	}
