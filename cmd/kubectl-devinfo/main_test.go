@@ -8,15 +8,18 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
@@ -131,17 +134,6 @@ func TestForbiddenClaimsAreAWarning(t *testing.T) {
 	}
 }
 
-func TestForbiddenPodsHaveARemedy(t *testing.T) {
-	server := newAPIServer(t)
-	server.forbidden = "pods"
-	for args, remedy := range map[string]bool{"doctor n1": true, "doctor n1 --agent-namespace devinfo": false, "pod web": false} {
-		tool, _, stderr := server.tool(t)
-		if code := tool.run(t.Context(), strings.Fields(args)...); code != clierr.Blind || strings.Contains(stderr.String(), "\n  with --agent-namespace NAMESPACE the right") != remedy {
-			t.Errorf("%s: exit code %d: %s", args, code, stderr)
-		}
-	}
-}
-
 // agent returns a running agent pod with this label on node n1.
 func agent(label, namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
@@ -151,72 +143,76 @@ func agent(label, namespace, name string) *corev1.Pod {
 	}
 }
 
-// answer makes the agents' pods print the texts for each command, and fail. It returns the commands.
+// An answer is what devinfoctl prints in the agents' pods.
+type answer struct {
+	stdout, stderr string
+	failure        error
+}
+
+// answer makes the agents' pods give one answer to each command. It returns the commands.
 func (t *tool) answer(stdout, stderr string, failure error) (calls *[]string) {
+	return t.answers(map[string]answer{"": {stdout, stderr, failure}})
+}
+
+// answers is like answer, with answers by subcommand. "" stands for all others.
+func (t *tool) answers(by map[string]answer) (calls *[]string) {
 	calls = new([]string)
 	t.exec = func(_ context.Context, pod *corev1.Pod, command []string, streams remotecommand.StreamOptions) error {
 		*calls = append(*calls, pod.Namespace+"/"+pod.Name+" "+strings.Join(command, " "))
-		_, outErr := io.WriteString(streams.Stdout, stdout)
-		_, errErr := io.WriteString(streams.Stderr, stderr)
-		return errors.Join(outErr, errErr, failure)
+		a, special := by[command[1]]
+		if !special {
+			a = by[""]
+		}
+		_, outErr := io.WriteString(streams.Stdout, a.stdout)
+		_, errErr := io.WriteString(streams.Stderr, a.stderr)
+		return errors.Join(outErr, errErr, a.failure)
 	}
 	return calls
 }
 
-// Any user may give a pod the agents' label, but few may mount directories of the node.
-func TestOnlyPodThatMountsTheNodeIsUsed(t *testing.T) {
-	planted := agent("cni-dra-driver", "anybody", "a")
-	planted.Spec.Volumes = []corev1.Volume{{Name: "scratch"}}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	stopped := agent("devinfo-agent", "devinfo", "stopped")
-	stopped.Status.Phase = corev1.PodFailed
-	crashed := agent("cni-dra-driver", "devinfo", "a")
-	crashed.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}}}
-	for name, test := range map[string]struct {
-		pods []runtime.Object
-		args string
-		want string // pod and command, or the error
-	}{
-		"another's":        {[]runtime.Object{planted, stopped}, "doctor n1", "no pod of devinfo-agent or cni-dra-driver runs on node n1"},
-		"beside another's": {[]runtime.Object{planted, agent("devinfo-agent", "net", "b")}, "doctor n1", "net/b /devinfoctl doctor"},
-		"of a namespace":   {[]runtime.Object{agent("cni-dra-driver", "infra", "a"), agent("devinfo-agent", "net", "b")}, "doctor n1 --agent-namespace net", "net/b /devinfoctl doctor"},
-		"both":             {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
-		"the agent alone":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/b /devinfoctl doctor"},
-		"anywhere":         {[]runtime.Object{agent("devinfo-agent", "net", "a")}, "doctor n1", "net/a /devinfoctl doctor"},
-		"the driver alone": {[]runtime.Object{agent("cni-dra-driver", "cni-dra-driver", "a")}, "doctor n1", "cni-dra-driver/a /devinfoctl --host-root /host doctor"},
-		"offered devices":  {[]runtime.Object{agent("devinfo-agent", "devinfo", "a"), agent("cni-dra-driver", "cni-dra-driver", "b")}, "offered n1", "cni-dra-driver/b /devinfoctl --host-root /host offered"},
-		"the tree":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "topology n1 -- eth0", "devinfo/a /devinfoctl topology eth0"},
-		"scrubbed":         {[]runtime.Object{agent("devinfo-agent", "devinfo", "a")}, "capture n1 --scrub", "devinfo/a /devinfoctl capture -o - --scrub"},
-		"driver crashes":   {[]runtime.Object{crashed, agent("devinfo-agent", "devinfo", "b")}, "doctor n1", "devinfo/b /devinfoctl doctornote: the container of pod devinfo/a on node n1 does not run: kubectl -n devinfo logs a "},
-		"only it, crashes": {[]runtime.Object{crashed}, "doctor n1", "does not run: kubectl -n devinfo logs a "},
-		"in one release":   {[]runtime.Object{agent("cni-dra-driver", "devinfo", "a"), stopped}, "doctor n1", "devinfo/a /devinfoctl --host-root /host doctor"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tool, _, errOut := newAPIServer(t, append(test.pods, node)...).tool(t)
-			calls := tool.answer("", "", nil)
-			tool.run(t.Context(), strings.Fields(test.args)...)
-			difftest.Contains(t, strings.Join(*calls, "\n")+errOut.String(), test.want)
-		})
+// answerIn reads a section "node", "node COMMAND" or "node COMMAND exit N", whose lines that begin with "!" are of standard
+// error. After "node refused" and "node reset" there is no answer.
+func answerIn(f *txtar.File) (command string, a answer) {
+	for line := range strings.Lines(string(f.Data)) {
+		if said, is := strings.CutPrefix(line, "! "); is {
+			a.stderr += said
+		} else {
+			a.stdout += line
+		}
 	}
+	name, exit, exits := strings.Cut(strings.TrimPrefix(f.Name, "node"), "exit ")
+	switch command = strings.TrimSpace(name); {
+	case exits:
+		code, _ := strconv.Atoi(exit)
+		a.failure = exec.CodeExitError{Err: errors.New("exit"), Code: code}
+	case command == "refused":
+		command, a.failure = "", apierrors.NewForbidden(schema.GroupResource{Resource: "pods/exec"}, "a", errors.New("made up"))
+	case command == "reset":
+		command, a.failure = "", errors.New("connection reset by peer")
+	}
+	return command, a
 }
 
-// Each file has the objects of a cluster, then commands with their output. The section "node" is what devinfoctl prints in
-// the agents' pods. A line of output that begins with ">" is a command in such a pod, which is root on its node, and a line
+// Each file has the objects of a cluster, then commands with their output. The section "forbidden" names a resource that
+// cannot be read, and those that begin with "node" are what devinfoctl prints in the agents' pods: see answerIn. A line of output that begins with ">" is a command in such a pod, which is root on its node, and a line
 // that begins with "!" is of standard error.
 func TestCommandsPrintRecordedOutput(t *testing.T) {
 	goldentest.Archives(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		var server *apiServer
-		answer := ""
+		answers := map[string]answer{}
 		for n := range archive.Files {
 			f := &archive.Files[n]
 			line, isCommand := strings.CutPrefix(f.Name, "kubectl devinfo")
 			switch {
 			case f.Name == "objects":
 				server = newAPIServer(t, decoded(t, string(f.Data))...)
-			case f.Name == "node":
-				answer = string(f.Data)
+			case f.Name == "forbidden":
+				server.forbidden = strings.TrimSpace(string(f.Data))
+			case strings.HasPrefix(f.Name, "node"):
+				command, a := answerIn(f)
+				answers[command] = a
 			case isCommand:
-				goldentest.Section(t, f, server.seen(t, answer, strings.Fields(line)))
+				goldentest.Section(t, f, server.seen(t, answers, strings.Fields(line)))
 			default:
 				t.Errorf("section %s", f.Name)
 			}
@@ -226,13 +222,13 @@ func TestCommandsPrintRecordedOutput(t *testing.T) {
 }
 
 // seen runs the program, and returns what it asks of the nodes and what a terminal shows. The argument "" is empty.
-func (s *apiServer) seen(t *testing.T, answer string, args []string) string {
+func (s *apiServer) seen(t *testing.T, answers map[string]answer, args []string) string {
 	t.Helper()
 	for n := range args {
 		args[n] = strings.Trim(args[n], `"`)
 	}
 	tool, stdout, stderr := s.tool(t)
-	asked := tool.answer(answer, "", nil)
+	asked := tool.answers(answers)
 	code := tool.run(t.Context(), args...)
 	var b strings.Builder
 	for _, command := range *asked {
