@@ -50,6 +50,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 		"until [ -e " + dir + "/bin/devinfo.asked -a -e " + dir + "/bin/sriov.asked ]; do sleep 0.01; done\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
 	difftest.Write(t, filepath.Join(dir, "bin/devinfo"), script, 0o755)
 	difftest.Write(t, filepath.Join(dir, "bin/sriov"), script, 0o755)
+	difftest.Write(t, filepath.Join(dir, "bin/bridge"), "no program", 0o755)
 	difftest.Write(t, filepath.Join(dir, "bin/unused"), "#!/bin/sh\ntouch "+dir+"/run\n", 0o755)
 	difftest.Write(t, filepath.Join(dir, "net.d/10.conflist"),
 		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "deviceInfoFile": "auto", "strict": "secret"}]}`, 0o600)
@@ -72,6 +73,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 		Locks: []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
 		Plugins: map[string]doctor.Plugin{
 			"devinfo": {Path: filepath.Join(dir, "bin/devinfo"), CNIVersions: versions}, "sriov": {Path: filepath.Join(dir, "bin/sriov"), CNIVersions: versions},
+			"bridge": {Path: filepath.Join(dir, "bin/bridge"), Problem: "VERSION: fork/exec " + filepath.Join(dir, "bin/bridge") + ": exec format error"},
 		},
 		PluginDirs: p.PluginDirs, NRI: true, Unwritable: map[string]string{}, Missing: map[string]string{},
 		Networks: []doctor.Network{{Path: filepath.Join(dir, "net.d/00-multus.conflist"), Findings: []validate.Finding{{

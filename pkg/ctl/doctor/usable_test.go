@@ -136,13 +136,14 @@ func TestFreeDeviceThatNextPodCannotUseIsAProblem(t *testing.T) {
 // An interface that is not on the host may be in a namespace that nobody but its owner knows.
 func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 	const usable, unknown = "1 free device, usable", "0 devices, usable unless pods have them" // the VF, or what is on it
-	elsewhere := []settings.Condition{{Device: "0000:03:00.3", Elsewhere: "net1 in /proc/7/ns/net"}}
+	elsewhere := []settings.Condition{{Device: "0000:03:00.3", Elsewhere: "net1 in /proc/7/ns/net"}, {Device: "0000:03:00.4", Elsewhere: "net9 in /proc/9/ns/net"}}
 	for name, test := range map[string]struct {
 		want   string // rule, else the text
 		change func(e *doctor.Evidence, d *hostdev.Device)
 	}{
 		"nowhere":                     {"lost-interface", func(*doctor.Evidence, *hostdev.Device) {}},
 		"in a container":              {"interface-elsewhere", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions = elsewhere }},
+		"another's is there":          {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions = elsewhere[1:] }},
 		"namespaces are invisible":    {"interface-unseen", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Blind = true }},
 		"pods are unknown":            {unknown, func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Blind, e.Live.Kubelet = true, false }},
 		"the kubelet does not answer": {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Kubelet = false }},
@@ -161,6 +162,10 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 			e.Devices = append(e.Devices, vdpa(d, "vhost"))
 			takes["a lease"](e, "vdpa0")
 		}},
+		"a pod has the vDPA device of a VF whose link is down": {"0 free devices, usable", func(e *doctor.Evidence, d *hostdev.Device) {
+			e.Devices, e.VFs[0].LinkState = append(e.Devices, vdpa(d, "vhost")), nl.IFLA_VF_LINK_STATE_DISABLE
+			takes["a lease"](e, "vdpa0")
+		}},
 		"a pod shares the PF":      {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { takes["a name"](e, "0000:03:00.0") }},
 		"it has RDMA devices only": {usable, func(_ *doctor.Evidence, d *hostdev.Device) { d.RDMA.Devices = []string{"mlx5_3"} }},
 		"interfaces cannot be read": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
@@ -171,7 +176,7 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		}},
 		"one is on no interface": {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.RDMA = []sysfs.RDMADevice{{Name: "siw0"}} }},
 		"erdma": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.RDMA, d.Ports, d.IfName, d.RDMA.Devices = []sysfs.RDMADevice{{Name: "erdma_0", Netdev: "eth3"}}, []sysfs.Port{{Name: "eth3"}}, "eth3", []string{"erdma_0"}
+			e.RDMA, d.Ports, d.IfName, d.RDMA.Devices = []sysfs.RDMADevice{{Name: "erdma_0", Netdev: "eth3"}, {Name: "mlx5_3", Device: "x", Netdev: "eth3"}}, []sysfs.Port{{Name: "eth3"}}, "eth3", []string{"erdma_0"}
 		}},
 		"the capture has no live facts": {"", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live = nil }},
 	} {
@@ -182,6 +187,9 @@ func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
 		for _, f := range doctor.Diagnose(e) {
 			if f.Check == "usable" {
 				got += cmp.Or(f.Rule, f.Text)
+			}
+			if f.Rule == "interface-elsewhere" {
+				difftest.Contains(t, f.Text, elsewhere[0].Elsewhere)
 			}
 		}
 		difftest.Same(t, name, got, test.want)
@@ -198,10 +206,12 @@ func vdpa(below *hostdev.Device, driver string) *hostdev.Device {
 func TestLastPodOfFreeDeviceIsNamed(t *testing.T) {
 	for want, change := range map[string]func(e *doctor.Evidence){
 		"; the last pod known is ns/a ": func(e *doctor.Evidence) {
-			e.Attachments = []node.Attachment{{Identity: node.Identity{Namespace: "ns", Pod: "a", State: check.Stale}, Device: "0000:03:00.3", Verdict: &node.Comparison{}}}
+			for pod, device := range map[string]string{"a": "0000:03:00.3", "b": "0000:03:00.4"} {
+				e.Attachments = append(e.Attachments, node.Attachment{Identity: node.Identity{Namespace: "ns", Pod: pod, State: check.Stale}, Device: device, Verdict: &node.Comparison{}})
+			}
 		},
 		"; sriov-cni last gave it to /n1 ": func(e *doctor.Evidence) {
-			e.Live.Locks = []journal.SRIOVLock{{Device: "0000:03:00.4", Netns: "/n0", Gone: true}, {Device: "0000:03:00.3", Netns: "/n1", Gone: true}}
+			e.Live.Locks = []journal.SRIOVLock{{Device: "0000:03:00.3", Netns: "/n1", Gone: true}, {Device: "0000:03:00.4", Netns: "/n0", Gone: true}}
 		},
 	} {
 		e, d := free(hostdev.VF)
