@@ -126,13 +126,12 @@ func (b *binder) put(p plugin, key string) *cniconfig.Refusal {
 		b.deviceID = value
 		return nil
 	}
-	if raw, there := conf[key]; there && string(raw) != `""` && string(raw) != "null" {
-		if !same(raw, value) {
-			return b.conflict(name, key, raw)
-		}
-		return nil
+	switch raw, there := conf[key]; {
+	case !there || string(raw) == `""` || string(raw) == "null":
+		conf[key] = config.Encode(value)
+	case !same(raw, value):
+		return b.conflict(name, key, raw)
 	}
-	conf[key] = config.Encode(value)
 	return nil
 }
 
