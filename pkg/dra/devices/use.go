@@ -71,15 +71,12 @@ func (n *Node) usedByHost(device string) (why string, err error) {
 	last := n.last.Load()
 	d := last.decisions[device].Device
 	if last.decisions == nil && n.Inventory != nil {
-		host, err := n.Inventory.Host()
-		if err == nil {
+		var host inventory.Host
+		if host, err = n.Inventory.Host(); err == nil {
 			d, _, err = inventory.Find(host, device)
 		}
-		if err != nil {
-			return "", err
-		}
 	}
-	return d.UsedByHost(), nil
+	return d.UsedByHost(), err
 }
 
 // mayRebind returns an error if the function is in use or cannot be bound to the driver.
