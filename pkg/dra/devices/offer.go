@@ -134,11 +134,9 @@ func (n *Node) survey(others, sharers map[string]string, unknown error) (s surve
 	for _, c := range decisions {
 		s.decisions[c.Device.Name] = *c
 	}
-	for _, d := range s.published {
-		for t := range d.Taints {
-			if n.Inventory.EvictLost && d.Taints[t].Key == inventory.TaintGone {
-				d.Taints[t].Effect = resourceapi.DeviceTaintEffectNoExecute
-			}
+	for name, d := range s.published {
+		if _, here := s.decisions[name]; !here && n.Inventory.EvictLost {
+			d.Taints[0].Effect = resourceapi.DeviceTaintEffectNoExecute // of TaintGone
 		}
 	}
 	return s, nil
