@@ -60,15 +60,7 @@ func explain(n int, r *Rule, known map[string][]string, links []listing.Interfac
 			if slices.Contains(known[m.key], value) {
 				continue
 			}
-			text := noDevice(value, links)
-			switch {
-			case m.key == "pciAddresses":
-				text = value + " is not on this node"
-			case m.key == "drivers":
-				text = "no device has the driver " + value
-			case m.key == "pfNames" && slices.Contains(known["ifNames"], value):
-				text = "no VF, SF or vDPA device is on " + value
-			}
+			text := missing(m.key, value, known, links)
 			if near := config.Nearest(value, known[m.key]); near != "" {
 				text += "; the nearest is " + near
 				unmatched.Nearest = cmp.Or(unmatched.Nearest, near)
@@ -84,16 +76,22 @@ func explain(n int, r *Rule, known map[string][]string, links []listing.Interfac
 	return unmatched
 }
 
-// noDevice describes an interface that does not belong to a device.
-func noDevice(name string, links []listing.Interface) string {
-	n := slices.IndexFunc(links, func(l listing.Interface) bool { return l.Called(name) })
+// missing describes a value that no device has.
+func missing(key, value string, known map[string][]string, links []listing.Interface) string {
+	n := slices.IndexFunc(links, func(l listing.Interface) bool { return l.Called(value) })
 	switch {
+	case key == "pciAddresses":
+		return value + " is not on this node"
+	case key == "drivers":
+		return "no device has the driver " + value
+	case key == "pfNames" && slices.Contains(known["ifNames"], value):
+		return "no VF, SF or vDPA device is on " + value
 	case n < 0:
-		return "this node has no interface " + name
+		return "this node has no interface " + value
 	case link.Represents(links[n].PortName):
-		return name + " is a representor"
+		return value + " is a representor"
 	case links[n].Info.Kind != "":
-		return name + " is a " + links[n].Info.Kind
+		return value + " is a " + links[n].Info.Kind
 	}
-	return name + " is not the interface of a device"
+	return value + " is not the interface of a device"
 }
