@@ -111,10 +111,8 @@ func (d *Device) standard(a deviceattribute.DeviceAttribute, _ error) {
 	}
 }
 
+// interfaceOf sets what the interface of a device says; nothing if the device has none here.
 func (r *reader) interfaceOf(d *Device) {
-	if d.IfName == "" {
-		return
-	}
 	l := r.links[d.IfName]
 	d.Port, d.Also = l.Master, l.AltNames
 	d.NoCarrier = d.NoCarrier || (isNIC(d.Kind) || d.Kind == hostdev.Bond) && r.withoutCarrier(d.IfName)
