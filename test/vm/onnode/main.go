@@ -9,13 +9,12 @@
 package main
 
 import (
-	"bufio"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,14 +24,8 @@ import (
 	"syscall"
 )
 
-// A request is the first line of a connection. The command's standard input follows in pieces. Each piece has its
-// length in four bytes before it, and an empty piece is the last one. If the connection ends, the caller has ended.
-type request struct {
-	Command   []string
-	Variables []string
-}
-
-// A part is one line of the answer. The last one has the exit status.
+// A part is one line of the answer to a request, whose body is the command's standard input. The last one has the exit
+// status.
 type part struct {
 	Out, Err []byte `json:",omitempty"`
 	Status   *int   `json:",omitempty"`
@@ -46,7 +39,7 @@ func main() {
 		pause()
 		return
 	case len(os.Args) == 3 && os.Args[1] == "-serve":
-		err = serve(os.Args[2])
+		err = http.ListenAndServe(os.Args[2], http.HandlerFunc(answer))
 	case len(os.Args) > 2:
 		status, err = ask(os.Args[1], os.Args[2:])
 	}
@@ -62,49 +55,38 @@ func pause() {
 	<-stop
 }
 
-func serve(address string) error {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return err
+func answer(w http.ResponseWriter, r *http.Request) {
+	control, parts, mu := http.NewResponseController(w), json.NewEncoder(w), sync.Mutex{}
+	_ = control.EnableFullDuplex() // HTTP/1 can
+	send := func(p part) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return errors.Join(parts.Encode(p), control.Flush())
 	}
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		go answer(c)
-	}
-}
-
-func answer(c net.Conn) {
-	defer c.Close()
-	in := bufio.NewReader(c)
-	line, err := in.ReadBytes('\n')
-	if err != nil {
-		return
-	}
-	var asked request
-	if err := json.Unmarshal(line, &asked); err != nil || len(asked.Command) == 0 {
-		return
-	}
-	a := &answerer{to: json.NewEncoder(c)}
 	status := 127
-	if err := a.run(asked, in); err == nil {
+	if err := run(r, send); err == nil {
 		status = 0
 	} else if exit := new(exec.ExitError); errors.As(err, &exit) && exit.Exited() {
 		status = exit.ExitCode()
 	} else {
-		a.send(part{Err: []byte(err.Error() + "\n")})
+		_ = send(part{Err: []byte(err.Error() + "\n")})
 	}
-	a.send(part{Status: &status})
+	_ = send(part{Status: &status})
+	_, _ = io.Copy(io.Discard, r.Body) // closing the connection before could lose the answer
 }
 
 // run runs the command, and kills it when the caller ends.
-func (a *answerer) run(asked request, in io.Reader) error {
-	cmd := exec.Command(asked.Command[0], asked.Command[1:]...)
-	cmd.Env = append(os.Environ(), asked.Variables...)
+func run(r *http.Request, send func(part) error) error {
+	asked := r.URL.Query()
+	if len(asked["command"]) == 0 {
+		return errors.New("no command")
+	}
+	cmd := exec.CommandContext(r.Context(), asked["command"][0], asked["command"][1:]...) // until the caller ends after the input
+	cmd.Env = append(os.Environ(), asked["variable"]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Stdout, cmd.Stderr = stream{a, false}, stream{a, true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Stdout = stream(func(data []byte) error { return send(part{Out: data}) })
+	cmd.Stderr = stream(func(data []byte) error { return send(part{Err: data}) })
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -113,86 +95,33 @@ func (a *answerer) run(asked request, in io.Reader) error {
 		return err
 	}
 	go func() {
-		feed(stdin, in)
+		_, _ = io.Copy(stdin, r.Body) // until the command closes its standard input
 		stdin.Close()
-		_, _ = in.Read(make([]byte, 1)) // after the input, only the end of the connection can follow
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		if _, err := io.Copy(io.Discard, r.Body); err != nil { // the caller ended before the input
+			_ = cmd.Cancel()
+		}
 	}()
 	return cmd.Wait()
 }
 
-// feed writes the received input to a command, until the command closes its standard input.
-func feed(stdin io.Writer, in io.Reader) {
-	for {
-		var length uint32
-		if err := binary.Read(in, binary.BigEndian, &length); err != nil || length == 0 {
-			return
-		}
-		if _, err := io.CopyN(stdin, in, int64(length)); err != nil {
-			stdin = io.Discard
-		}
-	}
-}
-
-// pieces encodes the input for feed.
-type pieces struct{ to io.Writer }
-
-func (p pieces) Write(data []byte) (int, error) {
-	if err := binary.Write(p.to, binary.BigEndian, uint32(len(data))); err != nil {
-		return 0, err
-	}
-	return p.to.Write(data)
-}
-
-// An answerer writes parts, one at a time.
-type answerer struct {
-	mu sync.Mutex
-	to *json.Encoder
-}
-
-func (a *answerer) send(p part) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.to.Encode(p)
-}
-
 // A stream is the command's standard output or standard error.
-type stream struct {
-	a     *answerer
-	isErr bool
-}
+type stream func(data []byte) error
 
-func (s stream) Write(data []byte) (int, error) {
-	p := part{Out: data}
-	if s.isErr {
-		p = part{Err: data}
-	}
-	if err := s.a.send(p); err != nil {
-		return 0, err
-	}
-	return len(data), nil
-}
+func (s stream) Write(data []byte) (int, error) { return len(data), s(data) }
 
 func ask(address string, command []string) (status int, err error) {
-	c, err := net.Dial("tcp", address)
+	asked := url.Values{"command": command}
+	for _, variable := range os.Environ() {
+		if strings.HasPrefix(variable, "E2E_") {
+			asked.Add("variable", variable)
+		}
+	}
+	client := http.Client{Transport: &http.Transport{}} // without a proxy
+	answer, err := client.Post("http://"+address+"/?"+asked.Encode(), "", os.Stdin)
 	if err != nil {
 		return 255, err
 	}
-	defer c.Close()
-	asked := request{Command: command}
-	for _, variable := range os.Environ() {
-		if strings.HasPrefix(variable, "E2E_") {
-			asked.Variables = append(asked.Variables, variable)
-		}
-	}
-	if err := json.NewEncoder(c).Encode(asked); err != nil {
-		return 255, err
-	}
-	go func() {
-		_, _ = io.Copy(pieces{c}, os.Stdin)
-		_, _ = pieces{c}.Write(nil)
-	}()
-	for parts := json.NewDecoder(c); ; {
+	for parts := json.NewDecoder(answer.Body); ; {
 		var p part
 		if err := parts.Decode(&p); err != nil {
 			return 255, fmt.Errorf("the node is gone: %w", err)
