@@ -3,17 +3,17 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // A file is one file of an archive.
@@ -23,11 +23,20 @@ type file struct {
 	mode    int64
 }
 
-// tar writes the files sorted by name. They belong to root and have the release's time. A directory precedes its
-// files.
-func (r *release) tar(to io.Writer, files []file) error {
-	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
-	w := tar.NewWriter(to)
+// tar returns an archive with the files sorted by name. They belong to root and have the release's time. A directory
+// precedes its files.
+func (r *release) tar(files []file) ([]byte, error) {
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	add := func(h tar.Header, content []byte) error {
+		h.ModTime, h.Format, h.Size = r.time, tar.FormatUSTAR, int64(len(content))
+		if err := w.WriteHeader(&h); err != nil {
+			return err
+		}
+		_, err := w.Write(content)
+		return err
+	}
 	made := map[string]bool{}
 	for _, f := range files {
 		for n, c := range f.name {
@@ -36,19 +45,16 @@ func (r *release) tar(to io.Writer, files []file) error {
 				continue
 			}
 			made[dir] = true
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755, ModTime: r.time, Format: tar.FormatUSTAR}); err != nil {
-				return err
+			if err := add(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}, nil); err != nil {
+				return nil, err
 			}
 		}
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.content)), ModTime: r.time, Format: tar.FormatUSTAR}
-		if err := w.WriteHeader(header); err != nil {
-			return err
-		}
-		if _, err := w.Write(f.content); err != nil {
-			return err
+		if err := add(tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode}, f.content); err != nil {
+			return nil, err
 		}
 	}
-	return w.Close()
+	err := w.Close()
+	return out.Bytes(), err
 }
 
 func executables(dir string, programs []program) (files []file) {
@@ -72,19 +78,19 @@ func filesOf(dir string) (files []file, err error) {
 	return files, err
 }
 
-// archive writes devinfo-<version>-linux-<arch>.tar.gz with the programs and the given files. It returns the name.
-func (r *release) archive(arch string, programs []program, others []string) (string, error) {
-	dir := fmt.Sprintf("devinfo-%s-linux-%s", r.version, arch)
-	parts, err := pick(programs, arch)
-	if err != nil {
-		return "", err
+// archives writes devinfo-<version>-linux-<arch>.tar.gz for each architecture, with the programs and the given files.
+func (r *release) archives(others []string) error {
+	for _, arch := range r.arches() {
+		dir := fmt.Sprintf("devinfo-%s-linux-%s", r.version, arch)
+		files, err := read(dir, others)
+		if err == nil {
+			err = r.packed(dir+".tar.gz", append(files, executables(dir, r.pick(arch))...))
+		}
+		if err != nil {
+			return err
+		}
 	}
-	files, err := read(dir, others)
-	if err != nil {
-		return "", err
-	}
-	name := dir + ".tar.gz"
-	return name, r.packed(name, append(files, executables(dir, parts)...))
+	return nil
 }
 
 // read reads files, and puts them into a directory of the archive.
@@ -101,32 +107,30 @@ func read(dir string, names []string) (files []file, err error) {
 
 // packed writes the files as a tar.gz.
 func (r *release) packed(name string, files []file) error {
-	return r.writeFile(filepath.Join(r.out, name), func(w io.Writer) error {
-		packed := gzip.NewWriter(w)
-		if err := r.tar(packed, files); err != nil {
-			return err
-		}
-		return packed.Close()
-	})
-}
-
-// checksums writes SHA256SUMS, for "sha256sum --check".
-func (r *release) checksums(names []string) error {
-	var list bytes.Buffer
-	for _, name := range names {
-		content, err := os.ReadFile(filepath.Join(r.out, name))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&list, "%x  %s\n", sha256.Sum256(content), name)
-	}
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), list.Bytes(), 0o644)
-}
-
-func (r *release) writeFile(name string, write func(io.Writer) error) error {
-	f, err := os.Create(name)
+	plain, err := r.tar(files)
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(f), f.Close())
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err = w.Write(plain)
+	if err = errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	return r.write(name, out.Bytes())
+}
+
+// write writes a file of the release.
+func (r *release) write(name string, content []byte) error {
+	r.sums[name] = fmt.Sprintf("%x", sha256.Sum256(content))
+	return os.WriteFile(filepath.Join(r.out, name), content, 0o644)
+}
+
+// checksums writes SHA256SUMS, for "sha256sum --check".
+func (r *release) checksums() error {
+	var list bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(r.sums)) {
+		fmt.Fprintf(&list, "%s  %s\n", r.sums[name], name)
+	}
+	return r.write("SHA256SUMS", list.Bytes())
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // chart writes the Helm chart in a directory as "helm package --version --app-version" does. It sets the images and
-// the repository of this release, and returns the name of the file.
-func (r *release) chart(dir string) (string, error) {
-	files, err := filesOf(dir)
+// the repository of this release.
+func (r *release) chart() error {
+	files, err := filesOf(r.charts)
 	if err != nil {
-		return "", err
+		return err
 	}
-	version := r.chartVersion()
+	name, version := filepath.Base(r.charts), r.chartVersion()
 	for n, f := range files {
 		switch f.name {
 		case "Chart.yaml":
@@ -32,12 +32,11 @@ func (r *release) chart(dir string) (string, error) {
 			}
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
-		files[n].name = path.Join(filepath.Base(dir), f.name)
+		files[n].name = path.Join(name, f.name)
 	}
-	name := filepath.Base(dir) + "-" + version + ".tgz"
-	return name, r.packed(name, files)
+	return r.packed(name+"-"+version+".tgz", files)
 }
 
 var semantic = regexp.MustCompile(`^v?([0-9]+\.[0-9]+\.[0-9]+([-+].*)?)$`)
@@ -65,22 +64,21 @@ func set(f *file, key, value string) error {
 }
 
 // manifests writes manifests for "kubectl apply -f" from the kustomizations beside the chart, with the images of this
-// release. It returns the names of the files. Without a registry it writes none.
-func (r *release) manifests(deploy string) (made []string, err error) {
+// release. Without a registry it writes none.
+func (r *release) manifests() error {
 	if r.prefix == noRegistry {
-		return nil, nil
+		return nil
 	}
 	for name, dir := range map[string]string{"install.yaml": "devinfo/base", "install-cni-dra-driver.yaml": "cni-dra-driver"} {
-		text, err := r.kustomization(filepath.Join(deploy, dir))
+		text, err := r.kustomization(filepath.Join(r.charts, "../..", dir))
+		if err == nil {
+			err = r.write(name, text)
+		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if err := os.WriteFile(filepath.Join(r.out, name), text, 0o644); err != nil {
-			return nil, err
-		}
-		made = append(made, name)
 	}
-	return made, nil
+	return nil
 }
 
 // kustomization returns the resources of a kustomization, which are files in its directory.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -40,46 +40,40 @@ func recipes() []recipe {
 	}
 }
 
-// images writes <name><suffix>.oci.tar for each recipe, and returns the names.
-func (r *release) images(programs []program, suffix string) (made []string, err error) {
+// images writes <name><suffix>.oci.tar for each recipe.
+func (r *release) images(suffix string) error {
 	for _, recipe := range recipes() {
-		name := recipe.name + suffix + ".oci.tar"
-		if err := r.make(recipe, programs, filepath.Join(r.out, name)); err != nil {
-			return nil, fmt.Errorf("image %s: %w", recipe.name, err)
+		if err := r.make(recipe, recipe.name+suffix+".oci.tar"); err != nil {
+			return fmt.Errorf("image %s: %w", recipe.name, err)
 		}
-		made = append(made, name)
 	}
-	return made, nil
+	return nil
 }
 
-func (r *release) make(recipe recipe, programs []program, to string) error {
+func (r *release) make(recipe recipe, file string) error {
 	reference := path.Join(r.prefix, recipe.name) + ":" + r.tag
-	index, err := r.index(recipe, programs)
+	index, err := r.index(recipe)
 	if err != nil {
 		return err
 	}
-	if err := r.writeImage(index, reference, to); err != nil {
+	if err := r.writeImage(index, reference, file); err != nil {
 		return err
 	}
 	if r.push {
-		if err := r.pushed(index, recipe, programs, reference); err != nil {
+		if err := r.pushed(index, recipe, reference); err != nil {
 			return err
 		}
 	}
 	digest, err := index.Digest()
-	fmt.Printf("%s@%s\t%s\n", reference, digest, to)
+	fmt.Printf("%s@%s\t%s\n", reference, digest, filepath.Join(r.out, file))
 	return err
 }
 
 // index builds an index with one image for each architecture.
-func (r *release) index(recipe recipe, programs []program) (v1.ImageIndex, error) {
+func (r *release) index(recipe recipe) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, arch := range arches(programs) {
-		parts, err := pick(programs, arch, recipe.programs...)
-		if err != nil {
-			return nil, err
-		}
-		image, err := r.image(recipe, arch, parts)
+	for _, arch := range r.arches() {
+		image, err := r.image(recipe, arch)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +91,7 @@ const (
 
 // pushed pushes an image to its registry with the credentials of "docker login". It also pushes an SPDX document and
 // the provenance as referrers of the image.
-func (r *release) pushed(index v1.ImageIndex, recipe recipe, programs []program, reference string) error {
+func (r *release) pushed(index v1.ImageIndex, recipe recipe, reference string) error {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
 		return err
@@ -105,7 +99,7 @@ func (r *release) pushed(index v1.ImageIndex, recipe recipe, programs []program,
 	if err := remote.WriteIndex(ref, index, remote.WithAuthFromKeychain(authn.DefaultKeychain)); err != nil {
 		return err
 	}
-	parts := slices.DeleteFunc(slices.Clone(programs), func(p program) bool { return !slices.Contains(recipe.programs, p.name) })
+	parts := r.pick("", recipe.programs...)
 	text, err := r.sbom(recipe.name+"-"+r.version, parts)
 	if err != nil {
 		return err
@@ -137,18 +131,21 @@ func refer(ref name.Reference, subject v1.Descriptor, file string, kind types.Me
 }
 
 // image builds an image with one layer: the programs and their SPDX document.
-func (r *release) image(recipe recipe, arch string, programs []program) (v1.Image, error) {
-	document := recipe.name + "-" + r.version + "-" + arch
-	text, err := r.sbom(document, programs)
+func (r *release) image(recipe recipe, arch string) (v1.Image, error) {
+	programs := r.pick(arch, recipe.programs...)
+	if len(programs) != len(recipe.programs) {
+		return nil, fmt.Errorf("%s: not all are built for %s", strings.Join(recipe.programs, ", "), arch)
+	}
+	text, err := r.sbom(recipe.name+"-"+r.version+"-"+arch, programs)
 	if err != nil {
 		return nil, err
 	}
-	var files bytes.Buffer
-	if err := r.tar(&files, append(executables("", programs), file{name: "sbom.spdx.json", content: text, mode: 0o444})); err != nil {
+	files, err := r.tar(append(executables("", programs), file{name: "sbom.spdx.json", content: text, mode: 0o444}))
+	if err != nil {
 		return nil, err
 	}
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(files.Bytes())), nil
+		return io.NopCloser(bytes.NewReader(files)), nil
 	}, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
@@ -184,7 +181,7 @@ func (r *release) labels(recipe recipe) map[string]string {
 }
 
 // writeImage packs an OCI layout into a tar for "ctr images import", "podman load" and "skopeo copy oci-archive:".
-func (r *release) writeImage(index v1.ImageIndex, reference, to string) error {
+func (r *release) writeImage(index v1.ImageIndex, reference, name string) error {
 	dir, err := os.MkdirTemp("", "pack-")
 	if err != nil {
 		return err
@@ -205,5 +202,9 @@ func (r *release) writeImage(index v1.ImageIndex, reference, to string) error {
 	if err != nil {
 		return err
 	}
-	return r.writeFile(to, func(w io.Writer) error { return r.tar(w, files) })
+	text, err := r.tar(files)
+	if err != nil {
+		return err
+	}
+	return r.write(name, text)
 }

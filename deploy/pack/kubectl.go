@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/template"
@@ -17,38 +15,41 @@ const kubectlPlugin = "kubectl-devinfo"
 type archive struct{ OS, Arch, Name, SHA256 string }
 
 // kubectl writes kubectl-devinfo-<version>-<os>-<arch>.tar.gz for each bin/<os>_<arch> with the program, and one krew
-// manifest for all. It returns the names of the files.
-func (r *release) kubectl(others []string) (made []string, err error) {
+// manifest for all. The archives have no directories, because krew expects the program at the top.
+func (r *release) kubectl(others []string) error {
 	paths, err := filepath.Glob(filepath.Join(r.bin, "*_*", kubectlPlugin))
-	if err != nil {
-		return nil, err
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("%s has no <system>_<architecture>/%s", r.bin, kubectlPlugin)
 	}
-	var archives []archive
-	for _, path := range paths {
-		a, err := r.kubectlArchive(path, others)
-		if err != nil {
-			return nil, err
-		}
-		archives, made = append(archives, a), append(made, a.Name)
-	}
-	if len(archives) == 0 {
-		return nil, fmt.Errorf("%s has no <system>_<architecture>/%s", r.bin, kubectlPlugin)
-	}
-	if r.downloads == "" {
-		fmt.Println("no krew manifest written: set DOWNLOADS to the URL of the directory with the archives")
-		return made, nil
-	}
-	name := kubectlPlugin + "-" + r.version + ".yaml"
-	return append(made, name), r.manifest(filepath.Join(r.out, name), archives)
-}
-
-// manifest fills in krew's template.
-func (r *release) manifest(name string, archives []archive) error {
-	text, err := os.ReadFile(r.krew)
 	if err != nil {
 		return err
 	}
-	filled, err := template.New(filepath.Base(r.krew)).Option("missingkey=error").Parse(string(text))
+	var archives []archive
+	for _, path := range paths {
+		var a archive
+		a.OS, a.Arch, _ = strings.Cut(filepath.Base(filepath.Dir(path)), "_")
+		a.Name = fmt.Sprintf("%s-%s-%s-%s.tar.gz", kubectlPlugin, r.version, a.OS, a.Arch)
+		files, err := read("", append([]string{path}, others...))
+		if err != nil {
+			return err
+		}
+		files[0].mode = 0o755
+		if err := r.packed(a.Name, files); err != nil {
+			return err
+		}
+		a.SHA256 = r.sums[a.Name]
+		archives = append(archives, a)
+	}
+	if r.downloads == "" {
+		fmt.Println("no krew manifest written: set DOWNLOADS to the URL of the directory with the archives")
+		return nil
+	}
+	return r.manifest(archives)
+}
+
+// manifest fills in krew's template.
+func (r *release) manifest(archives []archive) error {
+	filled, err := template.New(filepath.Base(r.krew)).Option("missingkey=error").ParseFiles(r.krew)
 	if err != nil {
 		return err
 	}
@@ -56,25 +57,5 @@ func (r *release) manifest(name string, archives []archive) error {
 	if err := filled.Execute(&out, map[string]any{"Version": r.version, "Source": r.source, "Downloads": strings.TrimSuffix(r.downloads, "/"), "Archives": archives}); err != nil {
 		return err
 	}
-	return os.WriteFile(name, out.Bytes(), 0o644)
-}
-
-// kubectlArchive packs one program. The archive has no directories, because krew expects the program at the top.
-func (r *release) kubectlArchive(path string, others []string) (a archive, err error) {
-	a.OS, a.Arch, _ = strings.Cut(filepath.Base(filepath.Dir(path)), "_")
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return a, err
-	}
-	files, err := read("", others)
-	if err != nil {
-		return a, err
-	}
-	a.Name = fmt.Sprintf("%s-%s-%s-%s.tar.gz", kubectlPlugin, r.version, a.OS, a.Arch)
-	if err := r.packed(a.Name, append(files, file{name: kubectlPlugin, content: content, mode: 0o755})); err != nil {
-		return a, err
-	}
-	made, err := os.ReadFile(filepath.Join(r.out, a.Name))
-	a.SHA256 = fmt.Sprintf("%x", sha256.Sum256(made))
-	return a, err
+	return r.write(kubectlPlugin+"-"+r.version+".yaml", out.Bytes())
 }

@@ -6,11 +6,10 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"time"
 )
 
@@ -35,6 +34,9 @@ type release struct {
 
 	bin, charts, krew string // directories of the programs and the chart, and krew's template
 	downloads         string // URL of the directory with the release's files
+
+	programs []program         // sorted by architecture and name
+	sums     map[string]string // SHA-256 of the files in out, by name
 }
 
 // noRegistry is the registry in the names of images that are not pushed.
@@ -51,7 +53,7 @@ manifest needs the URL of the directory with the archives.
 func run(args []string) error {
 	flags := flag.NewFlagSet("pack", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
-	var r release
+	r := release{sums: map[string]string{}}
 	flags.StringVar(&r.bin, "bin", "bin", "`directory` of the programs")
 	flags.StringVar(&r.charts, "chart", "", "`directory` of the Helm chart")
 	flags.StringVar(&r.krew, "krew", "", "`template` of the krew manifest")
@@ -79,8 +81,8 @@ func run(args []string) error {
 		r.tag = r.version
 	}
 	r.time = time.Unix(*seconds, 0).UTC()
-	programs, err := readPrograms(r.bin)
-	if err != nil {
+	var err error
+	if r.programs, err = readPrograms(r.bin); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
@@ -88,48 +90,22 @@ func run(args []string) error {
 	}
 	switch args[0] {
 	case "images":
-		_, err = r.images(programs, "")
-		return err
+		return r.images("")
 	case "release":
-		return r.all(programs, flags.Args())
+		return r.all(flags.Args())
 	}
 	return fmt.Errorf("unknown verb %q: images or release", args[0])
 }
 
 // all creates the files of a release.
-func (r *release) all(programs []program, files []string) error {
-	made, err := r.images(programs, "-"+r.version)
-	if err != nil {
-		return err
-	}
-	for _, arch := range arches(programs) {
-		name, err := r.archive(arch, programs, files)
-		if err != nil {
-			return err
-		}
-		made = append(made, name)
-	}
-	chart, err := r.chart(r.charts)
-	if err != nil {
-		return err
-	}
-	manifests, err := r.manifests(filepath.Join(r.charts, "../.."))
-	if err != nil {
-		return err
-	}
-	plugins, err := r.kubectl(files)
-	if err != nil {
-		return err
-	}
+func (r *release) all(files []string) error {
 	name := "devinfo-" + r.version
-	text, err := r.sbom(name, programs)
+	text, err := r.sbom(name, r.programs)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(r.out, name+".spdx.json"), text, 0o644); err != nil {
+	if err := errors.Join(r.images("-"+r.version), r.archives(files), r.chart(), r.manifests(), r.kubectl(files), r.write(name+".spdx.json", text)); err != nil {
 		return err
 	}
-	made = slices.Concat(made, []string{chart, name + ".spdx.json"}, manifests, plugins)
-	slices.Sort(made)
-	return r.checksums(made)
+	return r.checksums()
 }

@@ -81,24 +81,16 @@ func isStatic(path, arch string) error {
 }
 
 // arches returns the sorted architectures of the programs.
-func arches(programs []program) (list []string) {
-	for _, p := range programs {
+func (r *release) arches() (list []string) {
+	for _, p := range r.programs {
 		list = append(list, p.arch)
 	}
-	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// pick returns the programs of an architecture. If names are given it returns only these programs.
-func pick(programs []program, arch string, names ...string) ([]program, error) {
-	var picked []program
-	for _, p := range programs {
-		if p.arch == arch && (len(names) == 0 || slices.Contains(names, p.name)) {
-			picked = append(picked, p)
-		}
-	}
-	if len(names) > 0 && len(picked) != len(names) {
-		return nil, fmt.Errorf("%s: not all are built for %s", strings.Join(names, ", "), arch)
-	}
-	return picked, nil
+// pick returns the programs of an architecture ("" = of all), or those with these names.
+func (r *release) pick(arch string, names ...string) []program {
+	return slices.DeleteFunc(slices.Clone(r.programs), func(p program) bool {
+		return arch != "" && p.arch != arch || len(names) > 0 && !slices.Contains(names, p.name)
+	})
 }

@@ -54,7 +54,7 @@ func (r *release) provenance(name string, image v1.Hash, programs []program, bil
 	build.BuildType = ourselves + "/v1"
 	build.ExternalParameters = map[string]string{
 		"source": r.source, "revision": r.revision,
-		"command": fmt.Sprintf("make push REGISTRY='%s' TAG='%s' VERSION='%s' SOURCE='%s' ARCHES='%s'", r.prefix, r.tag, r.version, r.source, strings.Join(arches(programs), " ")),
+		"command": fmt.Sprintf("make push REGISTRY='%s' TAG='%s' VERSION='%s' SOURCE='%s' ARCHES='%s'", r.prefix, r.tag, r.version, r.source, strings.Join(r.arches(), " ")),
 	}
 	build.ResolvedDependencies = []material{source, {
 		Name: "sbom.spdx.json", MediaType: string(spdx), Digest: map[string]string{"sha256": fmt.Sprintf("%x", sha256.Sum256(bill))},
