@@ -35,12 +35,22 @@ func settled(t *testing.T) *world {
 	return w
 }
 
-// inProcess calls the plugin in this process. It returns what the plugin says when it cannot print an error.
+// quiet is the host of a call without a log.
+func quiet(out io.Writer) plugin.Host {
+	h := storyMachine()
+	h.Stdout, h.Log = out, slog.New(slog.DiscardHandler)
+	return h
+}
+
+// run calls the plugin in this process. It returns what the plugin says when it cannot print an error.
+func run(h plugin.Host, env map[string]string, stdin io.Reader) (exit int, stderr string) {
+	var messages bytes.Buffer
+	return plugin.Run(h, func(name string) string { return env[name] }, stdin, &messages), messages.String()
+}
+
 func inProcess(h plugin.Host, verb, ifName, more string) (exit int, stderr string) {
 	env := map[string]string{"CNI_COMMAND": verb, "CNI_CONTAINERID": "c0ffee", "CNI_IFNAME": ifName, "CNI_NETNS": podNetns, "CNI_PATH": binDir}
-	var messages bytes.Buffer
-	config := `{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", ` + more + `}`
-	return plugin.Run(h, func(name string) string { return env[name] }, strings.NewReader(config), &messages), messages.String()
+	return run(h, env, strings.NewReader(`{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", `+more+`}`))
 }
 
 // An ADD that fails gives back what it can of the former one. Here the directory of CDI specs is lost meanwhile.
@@ -48,9 +58,7 @@ func TestFailedADDRestoresFileWithoutSpec(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		settled(t)
 		add := func(more string, out io.Writer) (int, string) {
-			h := storyMachine()
-			h.Stdout, h.Log = out, slog.New(slog.DiscardHandler)
-			return inProcess(h, "ADD", "net1", `"deviceID": "0000:3b:00.3", `+more)
+			return inProcess(quiet(out), "ADD", "net1", `"deviceID": "0000:3b:00.3", `+more)
 		}
 		exit, _ := add(`"runtimeConfig": {"CNIDeviceInfoFile": "`+infoDir+`/f"}, "cdi": true`, io.Discard)
 		difftest.Equal(t, exit, 0)
@@ -72,8 +80,7 @@ func TestADDWaitsForLockOfSRIOV(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		settled(t)
 		asked := 0
-		h := storyMachine()
-		h.Stdout, h.Log = io.Discard, slog.New(slog.DiscardHandler)
+		h := quiet(io.Discard)
 		h.Journal.SRIOVLocks = "/run/locks"
 		h.Journal.NetnsGone = func(string) (bool, error) { asked++; return asked > 2, nil }
 		difftest.Write(t, "/run/locks/0000:3b:00.4", "/run/netns/other", 0o600)
@@ -123,9 +130,7 @@ func TestFailedReadOfKernelIsSaid(t *testing.T) {
 				case exit == 0 && given != good && !strings.Contains(log.String(), "input/output error"):
 					t.Errorf("%s: %s: ADD says nothing of the failure, and gives\n%s", ifName, *failed, given)
 				}
-				h = storyMachine()
-				h.Stdout, h.Log = io.Discard, slog.New(slog.DiscardHandler)
-				exit, _ = inProcess(h, "DEL", ifName, more)
+				exit, _ = inProcess(quiet(io.Discard), "DEL", ifName, more)
 				difftest.Equal(t, exit, 0)
 			})
 			difftest.Contains(t, good, infoDir)

@@ -28,17 +28,14 @@ import (
 // answer calls the plugin in a made-up environment and returns its output.
 func answer(t *testing.T, env string, stdin io.Reader) (exit int, stdout, stderr string) {
 	t.Helper()
-	var out, messages bytes.Buffer
-	getenv := func(key string) string {
-		for _, pair := range strings.Fields(env) {
-			if value, ok := strings.CutPrefix(pair, key+"="); ok {
-				return value
-			}
-		}
-		return ""
+	var out bytes.Buffer
+	values := map[string]string{}
+	for pair := range strings.FieldsSeq(env) {
+		key, value, _ := strings.Cut(pair, "=")
+		values[key] = value
 	}
-	exit = plugin.Run(plugin.Host{Stdout: &out}, getenv, stdin, &messages)
-	return exit, out.String(), messages.String()
+	exit, stderr = run(plugin.Host{Stdout: &out}, values, stdin)
+	return exit, out.String(), stderr
 }
 
 const add = "CNI_COMMAND=ADD CNI_CONTAINERID=c0ffee CNI_NETNS=/run/netns/pod CNI_IFNAME=net1 CNI_PATH=/opt/cni/bin "
@@ -55,14 +52,13 @@ func TestOnlyConfigurationIsReadFromStdin(t *testing.T) {
 }
 
 func TestConfigurationOverLimitIsRefused(t *testing.T) {
-	for env, limit := range map[string]string{add: "8 MiB", "CNI_COMMAND=DEL " + add: "20 MiB"} {
+	for env, limit := range map[string]string{add: "8 MiB", add + "CNI_COMMAND=DEL": "20 MiB"} {
 		endless, err := os.Open("/dev/zero")
 		check(t, err)
 		defer endless.Close()
 		exit, stdout, _ := answer(t, env, io.MultiReader(strings.NewReader(`{"name": "`), endless))
-		if exit != 1 || !strings.Contains(stdout, `"code": 7`) || !strings.Contains(stdout, "more than "+limit) {
-			t.Errorf("%s: %d, %q", env, exit, stdout)
-		}
+		difftest.Same(t, env, exit, 1)
+		difftest.Contains(t, stdout, `"code": 7`, "more than "+limit)
 	}
 }
 
@@ -142,21 +138,17 @@ func TestProtocolMatchesSkel(t *testing.T) {
 		for _, f := range faults {
 			for _, verb := range []string{"ADD", "CHECK", "GC", "STATUS", "DEL", "VERSION", "", "add", "UPDATE"} {
 				if verb == "CHECK" { // CHECK needs an attachment
-					if code := protocol(t, "devinfo", "ADD", fault{}); code != 0 {
-						t.Fatalf("ADD before CHECK: code %d", code)
-					}
+					difftest.Same(t, "ADD before CHECK", protocol(t, "devinfo", "ADD", fault{}), uint(0))
 				}
 				got := [2]uint{protocol(t, "skel", verb, f), protocol(t, "devinfo", verb, f)}
 				want, differs := f.other[verb]
 				if verb == "add" || verb == "UPDATE" { // skel reads the configuration first
 					want, differs = [2]uint{got[0], 4}, true
 				}
-				switch {
-				case differs && got != want:
-					t.Errorf("%s, %q: codes of skel and devinfo %v, want %v: %s", f.name, verb, got, want, f.why)
-				case !differs && got[0] != got[1]:
-					t.Errorf("%s, %q: code %d of skel, %d of devinfo", f.name, verb, got[0], got[1])
+				if !differs {
+					want = [2]uint{got[0], got[0]}
 				}
+				difftest.Same(t, fmt.Sprintf("%s, %q: codes of skel and devinfo; %s", f.name, verb, f.why), got, want)
 			}
 		}
 	})

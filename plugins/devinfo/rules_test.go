@@ -53,13 +53,9 @@ func TestEveryVerbKnowsEveryRule(t *testing.T) {
 // rule returns the steps before the next rule, and the sections from it on.
 func rule(sections []txtar.File) (steps []step, rest []txtar.File) {
 	for len(sections) > 0 && !strings.HasPrefix(sections[0].Name, "RULE ") {
-		s, end := sections[0], 1
-		for end < len(sections) && !begins(sections[end]) {
-			end++
-		}
-		words := strings.Fields(s.Name)
-		steps = append(steps, step{words[0], words[1:], string(s.Data), sections[1:end]})
-		sections = sections[end:]
+		var s step
+		s, sections = next(sections)
+		steps = append(steps, s)
 	}
 	return steps, sections
 }

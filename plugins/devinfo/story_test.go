@@ -43,6 +43,16 @@ type step struct {
 
 func begins(section txtar.File) bool { return unicode.IsUpper(rune(section.Name[0])) }
 
+// next returns the step that the sections begin with, and the sections after it.
+func next(list []txtar.File) (step, []txtar.File) {
+	end := 1
+	for end < len(list) && !begins(list[end]) {
+		end++
+	}
+	words := strings.Fields(list[0].Name)
+	return step{words[0], words[1:], string(list[0].Data), list[1:end]}, list[end:]
+}
+
 func play(t *testing.T, archive *txtar.Archive) {
 	if len(bytes.TrimSpace(archive.Comment)) == 0 || len(archive.Files) == 0 || !begins(archive.Files[0]) {
 		t.Fatal("a story begins with a comment that gives the rule, and a step")
@@ -55,14 +65,10 @@ func play(t *testing.T, archive *txtar.Archive) {
 	}()
 	var played []txtar.File
 	for rest := archive.Files; len(rest) > 0; {
-		head, end := rest[0], 1
-		for end < len(rest) && !begins(rest[end]) {
-			end++
-		}
-		words := strings.Fields(head.Name)
-		s := step{words[0], words[1:], string(head.Data), rest[1:end]}
-		rest = rest[end:]
+		head := rest[0]
 		at = head.Name
+		var s step
+		s, rest = next(rest)
 		got := w.do(s)
 		if s.verb == "HOST" {
 			got = s.mods

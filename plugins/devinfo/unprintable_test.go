@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
-	plugin "devinfo-cni.io/plugins/devinfo"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -67,15 +65,8 @@ func TestErrorsArePrintable(t *testing.T) {
 		call := func(what, config string, env map[string]string) {
 			for _, verb := range []string{"STATUS", "CHECK", "ADD", "ADD", "CHECK", "GC", "DEL"} {
 				var out bytes.Buffer
-				h := storyMachine()
-				h.Stdout, h.Log = &out, slog.New(slog.DiscardHandler)
-				getenv := func(name string) string {
-					if name == "CNI_COMMAND" {
-						return verb
-					}
-					return env[name]
-				}
-				if plugin.Run(h, getenv, strings.NewReader(config), io.Discard) == 0 {
+				env["CNI_COMMAND"] = verb
+				if exit, _ := run(quiet(&out), env, strings.NewReader(config)); exit == 0 {
 					continue
 				}
 				var err types.Error
@@ -93,6 +84,7 @@ func TestErrorsArePrintable(t *testing.T) {
 			for _, poisoned := range poisonings(c) {
 				call(poisoned, poisoned, env)
 			}
+			delete(env, "CNI_COMMAND")
 			for name, value := range env {
 				for _, with := range []string{value + evil, evil, strings.ReplaceAll(value, ";", evil+";")} {
 					changed := maps.Clone(env)
@@ -112,12 +104,9 @@ func TestErrorsArePrintable(t *testing.T) {
 			call(part, `{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", "delegates": [{"type": "child", "story": {"ADD": `+part+`, "DEL": `+part+`, "STATUS": `+part+`}}]}`, env)
 		}
 		holder := map[string]string{"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "decade", "CNI_IFNAME": "net1", "CNI_NETNS": podNetns, "CNI_PATH": binDir, "CNI_ARGS": "K8S_POD_NAMESPACE=" + evil + ";K8S_POD_NAME=" + evil}
-		h := storyMachine()
-		h.Stdout, h.Log = io.Discard, slog.New(slog.DiscardHandler)
 		const held = `{"cniVersion": "1.1.0", "name": "net-b", "type": "devinfo", "delegates": [{"type": "child", "deviceID": "0000:3b:00.4"}]}`
-		if plugin.Run(h, func(name string) string { return holder[name] }, strings.NewReader(held), io.Discard) != 0 {
-			t.Error("the holder gets no device")
-		}
+		exit, said := run(quiet(io.Discard), holder, strings.NewReader(held))
+		difftest.Same(t, "of the holder: "+said, exit, 0)
 		call("a holder of an evil name", held, env)
 		if found < 300 {
 			t.Errorf("only %d errors quote the text", found)
