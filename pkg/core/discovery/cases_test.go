@@ -191,20 +191,15 @@ func FuzzDeviceIDs(f *testing.F) {
 			return
 		}
 		text := show(t, device, nil) // also checks that Info and Facts agree
-		if device.IsInterface || device.Shared || device.Info == nil {
-			if device.IsInterface || device.Shared {
-				t.Errorf("%q, %q: without an interface:\n%s", a, b, text)
-			}
+		difftest.Same(t, "without an interface, it is one, and shared: "+text, []bool{device.IsInterface, device.Shared}, []bool{false, false})
+		if device.Info == nil {
 			return
 		}
-		written, err := devinfo.Parse(device.Info.Encode())
-		if err != nil || string(written.Encode()) != string(device.Info.Encode()) {
-			t.Fatalf("%q, %q: %s: %v", a, b, device.Info.Encode(), err)
-		}
-		target.Existing = written
+		found := string(device.Info.Encode())
+		target.Existing = info(t, found)
+		difftest.Equal(t, string(target.Existing.Encode()), found)
 		again, err := finder.Find(target)
-		if err != nil || string(again.Info.Encode()) != string(device.Info.Encode()) {
-			t.Errorf("%q, %q: with its file it is\n%s, %v", a, b, show(t, again, err), err)
-		}
+		difftest.Must(t, err)
+		difftest.Same(t, "with its file", string(again.Info.Encode()), found)
 	})
 }

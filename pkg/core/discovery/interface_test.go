@@ -78,13 +78,11 @@ func TestCacheReadsDevlinkOncePerPF(t *testing.T) {
 	f := on(t, load(t, "mlx5-vdpa"))
 	f.Eswitches = hostdev.CacheEswitches(&link.Kernel{Eswitch: kernel})
 	for _, vf := range []string{"0000:65:00.2", "0000:65:00.3", "0000:65:00.2"} {
-		if device, err := f.Find(byID(vf)); err != nil || len(device.Warnings) > 0 {
-			t.Error(show(t, device, err))
-		}
+		device, err := f.Find(byID(vf))
+		difftest.Must(t, err)
+		difftest.Equal(t, device.Warnings, []string(nil))
 	}
-	if modes != 1 || ports != 1 {
-		t.Errorf("%d reads of the mode, %d of the ports", modes, ports)
-	}
+	difftest.Same(t, "reads of the mode, and of the ports", []int{modes, ports}, []int{1, 1})
 }
 
 func TestIdentityReturnsValueThatNamesDevice(t *testing.T) {
