@@ -178,7 +178,7 @@ func TestBusyDeviceKeepsItsDriver(t *testing.T) {
 
 func TestFirstMatchingRuleApplies(t *testing.T) {
 	const configuration = `devices:
-- {pfNames: [eth1], sharing: exclusive, attributes: {physicalNetwork: blue}}
+- {pfNames: [eth1], sharing: exclusive, attributes: {physicalNetwork: blue}, bandwidth: }
 - {drivers: [igbvf], select: 'device.attributes["devinfo-cni.io"].vfIndex == 0', sharing: exclusive, attributes: {physicalNetwork: red, example.com/rack: 7, fast: true}}
 `
 	all, networks := offered(t, changed(t, "unchanged"), configuration), map[string]string{}

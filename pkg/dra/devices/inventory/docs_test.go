@@ -94,23 +94,6 @@ func selected(t *testing.T, expression string) (got string) {
 	return got
 }
 
-func TestErrorNamesEachWrongRule(t *testing.T) {
-	_, err := inventory.ParseRules([]byte(`{"devices": [{"sharing": "shared"}, {"ifNames": ["a"], "sharing": "x"}]}`))
-	difftest.Says(t, err, "devices[0].select", "devices[1].sharing")
-	for nodes, want := range map[string]string{
-		`{}`:                       "devices[0].nodes: the selector selects all nodes",
-		`rack`:                     "devices[0].nodes",
-		`{matchLabel: {rack: a}}`:  "devices[0].nodes.matchLabel: the key is not known; did you mean matchLabels?",
-		`{matchLabels: {rack: 1}}`: "devices[0].nodes.matchLabels",
-		`{matchExpressions: [{key: rack, operator: Is}]}`: "devices[0].nodes: ",
-	} {
-		_, err := inventory.ParseRules([]byte("devices: [{ifNames: [a], sharing: shared, nodes: " + nodes + "}]"))
-		difftest.Says(t, err, want)
-	}
-	_, err = inventory.ParseRules([]byte("devices: [{ifNames: [a], sharing: exclusive, bandwidth: }]"))
-	difftest.Must(t, err) // a key without a value is none
-}
-
 // The YAML parser reads the first document alone, so that the rules of the others would have no effect.
 func TestRulesInSeveralDocumentsAreError(t *testing.T) {
 	const rule = "devices: [{ifNames: [a], sharing: shared}]\n"
