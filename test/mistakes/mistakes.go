@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices/binding"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -111,15 +112,13 @@ func Allocated(class resourceapi.DeviceClassSpec, devices resourceapi.DeviceClai
 
 // Prepare returns the error of Prepare for a claim that got a VF; nil = none.
 func Prepare(claim *resourceapi.ResourceClaim) error {
-	networks, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: driver, AllowClaimTypes: []string{Allowed}})
-	for _, n := range networks {
-		if n.DeviceKeys == nil {
-			continue
+	bind := func(at *state.Attachment, keys cniconfig.DeviceKeys) (wrong *cniconfig.Refusal) {
+		if keys != nil {
+			vf := inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}
+			_, _, wrong = binding.Configure(at.List, vf, journal.Exclusive, keys)
 		}
-		vf := inventory.Device{Name: "vf", Ref: hostdev.Ref{Kind: hostdev.VF, PCI: "0000:03:00.0"}}
-		if _, _, refusal := binding.Configure(n.List, vf, journal.Exclusive, n.DeviceKeys); refusal != nil {
-			err = refusal
-		}
+		return wrong
 	}
+	_, err := cniconfig.Resolve(claim, cniconfig.Policy{Driver: driver, AllowClaimTypes: []string{Allowed}, Bind: bind})
 	return err
 }

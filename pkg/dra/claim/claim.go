@@ -17,7 +17,6 @@ import (
 
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/plan"
-	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
 // claim is a claim on record. After Unprepare it may remain for undeleted attachments. The table's mutex guards all
@@ -130,13 +129,10 @@ func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 
 func (c *claim) uid() string { return string(c.ref.UID) }
 
-func newRecord(asked *resourceapi.ResourceClaim, pod state.Pod, networks []cniconfig.Network) *state.Claim {
-	record := &state.Claim{Namespace: asked.Namespace, Name: asked.Name, UID: string(asked.UID), Pod: pod, Shared: metav1.GetControllerOf(asked) == nil}
+func newRecord(asked *resourceapi.ResourceClaim, pod state.Pod, networks []state.Attachment) *state.Claim {
+	record := &state.Claim{Namespace: asked.Namespace, Name: asked.Name, UID: string(asked.UID), Pod: pod, Shared: metav1.GetControllerOf(asked) == nil, Attachments: networks}
 	if name := asked.Annotations[resourceapi.PodResourceClaimAnnotation]; !record.Shared && len(validation.IsDNS1123Label(name)) == 0 {
 		record.PodClaim = name
-	}
-	for _, n := range networks {
-		record.Attachments = append(record.Attachments, n.Attachment)
 	}
 	return record
 }

@@ -108,7 +108,7 @@ func overtaken(c *claim) error {
 
 // addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim of the pod
 // may be prepared at the same time. It returns nil while the claim's worker retries a DEL that was given up.
-func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, pods []state.Pod, networks []cniconfig.Network, refusal error) (*claim, error) {
+func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, pods []state.Pod, networks []state.Attachment, refusal error) (*claim, error) {
 	if ctx.Err() != nil { // the kubelet may already have unprepared the claim
 		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
 	}

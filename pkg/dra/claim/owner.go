@@ -63,10 +63,6 @@ func (t *table) isDeviceInUse(c *claim, at *state.Attachment) bool {
 // check returns an error if pod cannot hold c, because another claim of the pod has an interface name of c. The mutex must
 // be held.
 func (t *table) check(c *claim, pod state.Pod) error {
-	var networks []cniconfig.Network
-	for _, at := range c.record.Attachments {
-		networks = append(networks, cniconfig.Network{Attachment: at})
-	}
 	taken := map[string]string{}
 	for _, other := range t.claimsOf(pod) {
 		for _, at := range other.record.Attachments {
@@ -75,7 +71,7 @@ func (t *table) check(c *claim, pod state.Pod) error {
 			}
 		}
 	}
-	if refusal := cniconfig.Distinct(networks, taken); refusal != nil {
+	if refusal := cniconfig.Distinct(c.record.Attachments, taken); refusal != nil {
 		return fmt.Errorf("claim %s: %w", c.name(), refusal)
 	}
 	return nil

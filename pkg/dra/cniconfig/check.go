@@ -93,7 +93,7 @@ func (p Policy) CheckClaim(devices *resourceapi.DeviceClaim, classes map[string]
 			d.configs = append(d.configs, resourceapi.DeviceAllocationConfiguration{Source: fromClaim, Requests: c.Requests, DeviceConfiguration: c.DeviceConfiguration})
 		}
 	}
-	var networks []Network
+	var networks []state.Attachment
 	for n, r := range devices.Requests {
 		path := fmt.Sprintf("requests[%d]", n)
 		if r.Exactly != nil {
@@ -147,7 +147,7 @@ const apiClass = "cni.networking.x-k8s.io"
 
 // request checks a request, or an alternative of a request, as if a device were allocated to it. It returns the
 // network if the class is known and nothing is wrong.
-func (d *draft) request(all *Checked, path, ref, className string, numbers numbering) []Network {
+func (d *draft) request(all *Checked, path, ref, className string, numbers numbering) []state.Attachment {
 	result := resourceapi.DeviceRequestAllocationResult{Request: ref, Driver: d.Driver}
 	configs := resourceclaim.ConfigForResult(d.configs, result)
 	class := d.classes[className]
@@ -189,13 +189,13 @@ func (d *draft) request(all *Checked, path, ref, className string, numbers numbe
 	if className != apiClass && !slices.ContainsFunc(configs, d.isOurs) { // whether it needs a configuration depends on the device
 		return nil
 	}
-	n := Network{Attachment: state.Attachment{Request: ref}}
-	refused := d.configure(&n, configs, several, numbers)
+	at := state.Attachment{Request: ref}
+	_, refused := d.configure(&at, configs, several, numbers)
 	for _, r := range refused {
 		r.At = "" // the mistake may be in any of configs
 	}
 	if add(refused...); refused != nil || wrong != nil {
 		return nil
 	}
-	return []Network{n}
+	return []state.Attachment{at}
 }

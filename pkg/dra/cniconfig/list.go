@@ -16,6 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/state"
 )
 
 // maxName limits the length of a network's name, in bytes. File names, which have at most 255 bytes, contain it
@@ -114,7 +115,7 @@ func checkIfName(name string) *Refusal {
 
 // Distinct refuses an interface name that two networks have, or that a network shares with another claim of the pod.
 // taken maps the interface names of the pod's other claims to their users, such as "claim default/a, request b".
-func Distinct(networks []Network, taken map[string]string) *Refusal {
+func Distinct(networks []state.Attachment, taken map[string]string) *Refusal {
 	holders := map[string]string{}
 	maps.Copy(holders, taken)
 	for _, n := range networks {

@@ -89,7 +89,7 @@ func refused(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) *cn
 	return refusal
 }
 
-func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []cniconfig.Network {
+func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []state.Attachment {
 	t.Helper()
 	networks, err := cniconfig.Resolve(c, p)
 	difftest.Must(t, err)
@@ -101,10 +101,10 @@ func resolve(t *testing.T, c *resourceapi.ResourceClaim, p cniconfig.Policy) []c
 }
 
 func TestAPIExampleIsAcceptedInBothGroupsAndKinds(t *testing.T) {
-	want := []cniconfig.Network{{Attachment: state.Attachment{
+	want := []state.Attachment{{
 		Request: "macvlan-eth0", Pool: "kind-worker", Device: "cni", IfName: "net1", Network: "macvlan-eth0", CNIVersion: "1.0.0", Phase: state.Prepared,
 		List: json.RawMessage(`{"cniVersion":"1.0.0","name":"macvlan-eth0","plugins":[{"ipam":{"ranges":[[{"subnet":"10.10.1.0/24"}]],"type":"host-local"},"master":"eth0","mode":"bridge","type":"macvlan"}]}`),
-	}}}
+	}}
 	example := difftest.Read(t, "testdata/example.yaml")
 	for _, group := range []string{"cni.networking.x-k8s.io", "cni.dra.networking.x-k8s.io"} {
 		for _, kind := range []string{"CNI", "CNIConfig"} {

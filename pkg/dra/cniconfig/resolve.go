@@ -38,25 +38,21 @@ type Policy struct {
 	// Bare reports whether a request may have the device without a configuration, for example because Multus
 	// attaches it. nil = each device needs a configuration.
 	Bare func(device string) bool
+	// Bind puts the device of an attachment into its configuration, if it has one. nil = none needs that.
+	Bind func(*state.Attachment, DeviceKeys) *Refusal
 
 	allowAll bool // ignore AllowClaimTypes, because the node is unknown
 }
 
-// Network is the record of one allocated device of a claim, which becomes one interface of the pod. Its List is nil
-// if the request has no configuration: see [Policy].Bare.
-type Network struct {
-	state.Attachment
-	DeviceKeys DeviceKeys
-}
-
-// Resolve returns a network for each device that the driver allocated to a claim, in the order of the allocation.
-// Each error is a [*Refusal], so a retry for the same claim fails again.
-func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]Network, error) {
+// Resolve returns an attachment for each device that the driver allocated to a claim, in the order of the allocation. It
+// becomes one interface of the pod. Its List is nil if the request has no configuration: see [Policy].Bare. Each error is a
+// [*Refusal], so a retry for the same claim fails again.
+func Resolve(claim *resourceapi.ResourceClaim, p Policy) ([]state.Attachment, error) {
 	allocation := claim.Status.Allocation
 	if allocation == nil {
 		return nil, refuse("", "the claim is not allocated", "wait for the scheduler to allocate it")
 	}
-	var networks []Network
+	var networks []state.Attachment
 	devices := map[string]int{} // number of devices so far, by request
 	numbers := numbering{}
 	for _, result := range allocation.Devices.Results {
@@ -97,32 +93,36 @@ func Pods(claim *resourceapi.ResourceClaim) ([]state.Pod, error) {
 	return pods, nil
 }
 
-// network returns the network for the index-th device of a request.
-func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, index int, numbers numbering) (Network, *Refusal) {
+// network returns the attachment of the index-th device of a request.
+func (p Policy) network(claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult, index int, numbers numbering) (at state.Attachment, err *Refusal) {
 	if p.Pool != "" && result.Pool != p.Pool {
-		return Network{}, refuse("", fmt.Sprintf("the device belongs to pool %q, not to pool %q of this node", result.Pool, p.Pool),
+		return at, refuse("", fmt.Sprintf("the device belongs to pool %q, not to pool %q of this node", result.Pool, p.Pool),
 			"let the scheduler allocate it for the node of the pod")
 	}
 	several, err := checkRequest(claim.Spec.Devices.Requests, result)
 	if err != nil {
-		return Network{}, err
+		return at, err
 	}
-	n := Network{Attachment: state.Attachment{
+	at = state.Attachment{
 		Request: result.Request, Index: index, Pool: result.Pool, Device: result.Device, ShareID: (*string)(result.ShareID), Phase: state.Prepared,
-	}}
+	}
+	var keys DeviceKeys
 	configs := resourceclaim.ConfigForResult(claim.Status.Allocation.Devices.Config, result)
-	if p.Bare != nil && p.Bare(result.Device) && !slices.ContainsFunc(configs, p.isOurs) {
-		return n, nil
+	if p.Bare == nil || !p.Bare(result.Device) || slices.ContainsFunc(configs, p.isOurs) {
+		var wrong refusals
+		if keys, wrong = p.configure(&at, configs, several || index > 0, numbers); wrong != nil {
+			return at, wrong[0]
+		}
 	}
-	if wrong := p.configure(&n, configs, several || index > 0, numbers); wrong != nil {
-		return Network{}, wrong[0]
+	if p.Bind != nil {
+		err = p.Bind(&at, keys)
 	}
-	return n, nil
+	return at, err
 }
 
-// configure sets the configuration of a network, which is in configs. several reports whether the request may have several
-// devices. The refusals are all mistakes.
-func (p Policy) configure(n *Network, configs []resourceapi.DeviceAllocationConfiguration, several bool, numbers numbering) refusals {
+// configure sets the configuration of an attachment, which is in configs. several reports whether the request may have
+// several devices. The refusals are all mistakes.
+func (p Policy) configure(at *state.Attachment, configs []resourceapi.DeviceAllocationConfiguration, several bool, numbers numbering) (keys DeviceKeys, wrong refusals) {
 	params, wrong := p.parameters(configs)
 	for _, key := range slices.Sorted(maps.Keys(params.values)) {
 		arg := fmt.Sprintf("%s %.80s: ", key, params.values[key])
@@ -144,16 +144,16 @@ func (p Policy) configure(n *Network, configs []resourceapi.DeviceAllocationConf
 	case wrong == nil: // otherwise, decode may have refused it already
 		wrong.keep(checkIfName(ifName))
 	}
-	places, err := deviceKeys(params.device, params.list)
+	keys, err := deviceKeys(params.device, params.list)
 	if wrong == nil {
 		wrong.keep(err)
 	}
 	if wrong != nil {
-		return wrong
+		return nil, wrong
 	}
-	n.IfName, n.Network, n.CNIVersion, n.List = ifName, params.list.Name, params.list.CNIVersion, params.list.Bytes
-	n.Late, n.Capabilities, n.DeviceKeys, n.Driver = params.late, params.values, places, params.driver
-	return nil
+	at.IfName, at.Network, at.CNIVersion, at.List = ifName, params.list.Name, params.list.CNIVersion, params.list.Bytes
+	at.Late, at.Capabilities, at.Driver = params.late, params.values, params.driver
+	return keys, nil
 }
 
 func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {

@@ -13,10 +13,10 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-func ours() cniconfig.Network {
-	return cniconfig.Network{Attachment: state.Attachment{
+func ours() state.Attachment {
+	return state.Attachment{
 		Request: "net", Pool: "node-a", Device: "cni", ShareID: &share, IfName: "net1", Network: "lan", CNIVersion: "1.0.0", List: json.RawMessage(macvlan), Phase: state.Prepared,
-	}}
+	}
 }
 
 func TestDevicesOfOtherDriversAreIgnored(t *testing.T) {
@@ -29,7 +29,7 @@ func TestDevicesOfOtherDriversAreIgnored(t *testing.T) {
 	gpu := c.Status.Allocation.Devices.Results[0]
 	gpu.Request, gpu.Driver = "gpu", "gpu.example.com"
 	c.Status.Allocation.Devices.Results = append([]resourceapi.DeviceRequestAllocationResult{gpu}, c.Status.Allocation.Devices.Results...)
-	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{ours()})
+	difftest.Equal(t, resolve(t, c, node), []state.Attachment{ours()})
 }
 
 func TestRequestsOfOneClassNeedDifferentIfNames(t *testing.T) {
@@ -47,7 +47,7 @@ func TestRequestsOfOneClassNeedDifferentIfNames(t *testing.T) {
 	configure(t, c, "claim", with(`"ifName":"net2"`), "other")
 	second := ours()
 	second.Request, second.IfName = "other", "net2"
-	difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{ours(), second})
+	difftest.Equal(t, resolve(t, c, node), []state.Attachment{ours(), second})
 }
 
 // The scheduler creates one request of the same class for each container with a limit, and users cannot add
@@ -87,7 +87,7 @@ func TestSubrequestsUseConfigOfTheirRequest(t *testing.T) {
 		configure(t, c, "class", with(`"ifName":"net1","config":`+macvlan), "net/slow")
 		want := ours()
 		want.Request = "net/fast"
-		difftest.Equal(t, resolve(t, c, node), []cniconfig.Network{want})
+		difftest.Equal(t, resolve(t, c, node), []state.Attachment{want})
 		c.Spec.Devices.Requests[0].FirstAvailable[1].Count = 2
 		if r := refused(t, c, node); r.Request != "net/fast" || !strings.Contains(r.Rule, "the request may have several devices") {
 			t.Error(r)

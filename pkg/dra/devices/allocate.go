@@ -118,27 +118,17 @@ func deviceOf(n *state.NodeDevice) inventory.Device {
 }
 
 // Networks returns the networks of a claim, with the allocated devices in their configurations.
-func (a Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]cniconfig.Network, error) {
+func (a Allocation) Networks(claim *resourceapi.ResourceClaim, p cniconfig.Policy) ([]state.Attachment, error) {
 	p.Bare = func(device string) bool {
 		d := a[device]
 		return d != nil && inventory.Text(Published(d).Attributes, inventory.ResourceName) != ""
 	}
-	networks, err := cniconfig.Resolve(claim, p)
-	if err != nil {
-		return nil, err
-	}
-	for n := range networks {
-		networks[n].NodeDevice = a[networks[n].Device]
-		if refusal := configure(&networks[n]); refusal != nil {
-			refusal.Request = networks[n].Request
-			return nil, refusal
-		}
-	}
-	return networks, nil
+	p.Bind = a.bind
+	return cniconfig.Resolve(claim, p)
 }
 
-func configure(n *cniconfig.Network) *cniconfig.Refusal {
-	if n.Bare() {
+func (a Allocation) bind(n *state.Attachment, keys cniconfig.DeviceKeys) *cniconfig.Refusal {
+	if n.NodeDevice = a[n.Device]; n.Bare() {
 		return nil
 	}
 	unfit := ""
@@ -157,7 +147,7 @@ func configure(n *cniconfig.Network) *cniconfig.Refusal {
 			Rule:   fmt.Sprintf("driver: %s: device %s is allocated, %s", n.Driver, n.Device, unfit),
 			Remedy: "select an exclusive PCI function in the DeviceClass, or remove the key \"driver\"",
 		}
-	case n.NodeDevice == nil && len(n.DeviceKeys) > 0:
+	case n.NodeDevice == nil && len(keys) > 0:
 		return &cniconfig.Refusal{
 			Rule:   fmt.Sprintf("device: %s is allocated, which stands for networks without hardware and has no device", n.Device),
 			Remedy: "select a device of the node by its attributes in the DeviceClass, or remove the key \"device\"",
@@ -169,7 +159,7 @@ func configure(n *cniconfig.Network) *cniconfig.Refusal {
 	if n.Driver != "" { // with a userspace driver the device has no interface
 		device.IfName = ""
 	}
-	list, deviceID, refusal := binding.Configure(n.List, device, inventory.Sharing(Published(n.NodeDevice)), n.DeviceKeys)
+	list, deviceID, refusal := binding.Configure(n.List, device, inventory.Sharing(Published(n.NodeDevice)), keys)
 	if n.List = list; deviceID != "" {
 		capabilities := map[string]json.RawMessage{"deviceID": config.Encode(deviceID)}
 		maps.Copy(capabilities, n.Capabilities)
