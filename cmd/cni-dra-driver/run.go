@@ -216,7 +216,7 @@ func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.
 	}
 	j := o.journal(node, bootID)
 	j.SRIOVLocks = filepath.Join("/", o.hostRoot, journal.SRIOVLocks)
-	return restore.New(sys, sysfs.Writer(node.Sysfs), restore.Kernel{Kernel: settings.Kernel{Kernel: link.NewKernel(sys.Files())}, Proc: "/proc"}), j
+	return restore.New(sys, sysfs.Writer(node.Sysfs), settings.Kernel{Kernel: link.NewKernel(sys.Files()), Proc: "/proc"}), j
 }
 
 func (o *options) journal(node config.Node, bootID string) *journal.Journal {

@@ -51,7 +51,7 @@ func driverOptions() (o claim.Options, err error) {
 	j.SRIOVLocks = sriovDir
 	o.Devices = devices.Options{
 		Inventory: of, Journal: j, Lineage: sys.Lineage, DevicePluginDir: o.Devices.DevicePluginDir, Advertised: o.Devices.Advertised,
-		Custody:     restore.New(sys, sysfs.Writer(node.Sys), restore.Kernel{Kernel: hostsettings.Kernel{Kernel: kernel}, Proc: "/proc"}),
+		Custody:     restore.New(sys, sysfs.Writer(node.Sys), hostsettings.Kernel{Kernel: kernel, Proc: "/proc"}),
 		Finder:      &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel},
 		DeviceNodes: grant.NodesBelow(""), Settings: func() (config.Node, error) { return settings, nil },
 	}

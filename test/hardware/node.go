@@ -68,8 +68,8 @@ func openNode(kubelet string) (*node, error) {
 	if n.config, err = config.LoadNode(config.NodeFile); err != nil {
 		return nil, err
 	}
-	n.links = settings.Kernel{Kernel: link.NewKernel(n.sys.Files())}
-	n.custody = restore.New(n.sys, sysfs.Writer("/sys"), restore.Kernel{Kernel: n.links, Proc: "/proc"})
+	n.links = settings.Kernel{Kernel: link.NewKernel(n.sys.Files()), Proc: "/proc"}
+	n.custody = restore.New(n.sys, sysfs.Writer("/sys"), n.links)
 	return n, nil
 }
 

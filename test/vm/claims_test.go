@@ -196,7 +196,7 @@ func kept(t *testing.T, address, ifName, pf string, vf int) (node *restore.Devic
 	t.Helper()
 	sys, err := sysfs.Open("/sys")
 	must(t, err)
-	node = restore.New(sys, sysfs.Writer("/sys"), restore.Kernel{Kernel: settings.Kernel{Kernel: link.NewKernel(sys.Files())}, Proc: "/proc"})
+	node = restore.New(sys, sysfs.Writer("/sys"), settings.Kernel{Kernel: link.NewKernel(sys.Files()), Proc: "/proc"})
 	was, err = node.Look(hostdev.Ref{PCI: address, IfName: ifName})
 	must(t, err)
 	before := portrait(t, address, pf, vf)

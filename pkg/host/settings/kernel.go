@@ -16,7 +16,10 @@ import (
 
 // Kernel reads and changes the interfaces of this machine. Its methods address an interface by its index, in the current
 // network namespace.
-type Kernel struct{ *link.Kernel }
+type Kernel struct {
+	*link.Kernel
+	Proc string // the host's /proc, for what processes and other network namespaces have
+}
 
 // Settings reads the settings of an interface in the current network namespace. If it does not exist, the error is
 // [link.ErrNoInterface].

@@ -29,7 +29,7 @@ var (
 	ErrNotOnNode = errors.New("its interface is not on the node, and may be in another network namespace")
 )
 
-// Links gives access to the interfaces in the host's network namespace. [Kernel] implements it.
+// Links gives access to the interfaces in the host's network namespace. [settings.Kernel] implements it.
 type Links interface {
 	hostdev.Interfaces
 	VF(pf string, index int) (vf settings.VFRecord, ok bool, err error)
@@ -41,13 +41,9 @@ type Links interface {
 
 	SetVF(pf string, index int, setting string, to settings.VF) error
 
-	// Stacked returns what receives the frames of an interface in addition to it: "macvlan spy in /proc/7/ns/net".
-	// everywhere also looks for interfaces in other network namespaces; otherwise it tests only whether there is one.
+	// The next methods are documented at [settings.Kernel].
 	Stacked(i link.Interface, everywhere bool) (found []string, err error)
-	// Unstack removes the interfaces on another one from all network namespaces, and returns what receives its frames
-	// still.
 	Unstack(i link.Interface) (left []string, err error)
-	// Holders returns the processes that have one of these device nodes open.
 	Holders(numbers []string) ([]process.Holder, error)
 }
 

@@ -9,8 +9,6 @@ import (
 
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/process"
-	"devinfo-cni.io/pkg/host/settings"
-	"devinfo-cni.io/pkg/host/stack"
 )
 
 // Alone returns an error if something receives the frames of the interface of a device, such as a macvlan that an earlier
@@ -63,54 +61,4 @@ func (d *Devices) references(now present, bound bool, tried map[string]error) (l
 		add(Opened, fmt.Sprintf("%v has its device node open", holders[0]), errors.New("end that process"))
 	}
 	return list, cmp.Or(unknown, err)
-}
-
-// Kernel is the kernel of this machine.
-type Kernel struct {
-	settings.Kernel
-	Proc string // the host's /proc
-}
-
-func (k Kernel) Stacked(i link.Interface, everywhere bool) (found []string, err error) {
-	receives, err := stack.Receives(i.Index)
-	if err == nil && (everywhere || receives.Handler) {
-		var all map[int][]stack.Upper
-		all, _, err = stack.Find(k.Proc)
-		for _, u := range all[i.Index] {
-			found = append(found, u.String())
-		}
-	}
-	if err == nil && found == nil && receives.Handler {
-		found = []string{nameless}
-	}
-	return found, err
-}
-
-// nameless is what a handler of frames belongs to if no process or mount leads to its network namespace.
-const nameless = "an interface in a network namespace that no process names"
-
-func (k Kernel) Unstack(i link.Interface) (left []string, err error) {
-	all, _, err := stack.Find(k.Proc)
-	if err != nil {
-		return nil, err
-	}
-	for _, u := range all[i.Index] {
-		if failed := u.Remove(); failed != nil {
-			left, err = append(left, u.String()), errors.Join(err, failed)
-		}
-	}
-	if left != nil {
-		return left, err
-	}
-	receives, err := stack.Receives(i.Index)
-	if receives.Handler {
-		left = []string{nameless}
-	} else if receives.Promiscuity > 0 {
-		left = []string{fmt.Sprintf("%d programs or interfaces that want all frames", receives.Promiscuity)}
-	}
-	return left, err
-}
-
-func (k Kernel) Holders(numbers []string) ([]process.Holder, error) {
-	return process.Opened(k.Proc, numbers)
 }
