@@ -105,14 +105,6 @@ func (p *controlPlane) bound(t *testing.T, namespace, name, role string) kuberne
 	return p.account(t, namespace, name, node)
 }
 
-// elsewhere returns a client with the rights of the agent on node. Its account has another name and namespace, as
-// kustomize can give it.
-func (p *controlPlane) elsewhere(t *testing.T, name string) kubernetes.Interface {
-	t.Helper()
-	must(t, p.create([]byte(`{apiVersion: v1, kind: Namespace, metadata: {name: elsewhere}}`)))
-	return p.bound(t, "elsewhere", name, "cni-dra-driver")
-}
-
 // without returns a client with the agent's rights except one verb on one resource.
 func (p *controlPlane) without(t *testing.T, verb, resource string) kubernetes.Interface {
 	t.Helper()

@@ -91,7 +91,9 @@ func TestAgentWritesOnlySlicesOfItsNode(t *testing.T) {
 	if err := create(slice("mine", driver, node)); err != nil {
 		t.Errorf("its own: %v", err)
 	}
-	renamed := p.elsewhere(t, "net-cni-dra-driver-b").ResourceV1().ResourceSlices()
+	// Kustomize can give the account another name and namespace.
+	must(t, p.create([]byte(`{apiVersion: v1, kind: Namespace, metadata: {name: elsewhere}}`)))
+	renamed := p.bound(t, "elsewhere", "net-cni-dra-driver-b", namespace).ResourceV1().ResourceSlices()
 	difftest.Eventually(t, "the renamed account may write", func() bool {
 		_, err := renamed.Create(t.Context(), slice("mine", driver, node), dry)
 		return err == nil

@@ -104,7 +104,7 @@ func removed(t *testing.T, _ *nodeAgent) {
 	s.lan("lan", "10.11.97.0/24")
 	s.create(withNetworks("a", nil, "lan"))
 	s.running("a")
-	commands := documented(t, "docs/remove.md", "agent.uninstall=true")
+	commands := difftest.Block(t, filepath.Join(root, "docs/remove.md"), "sh", "agent.uninstall=true")
 	uninstall, _, found := strings.Cut(commands, "kubectl -n devinfo rollout status")
 	if !found {
 		t.Fatal("docs/remove.md has no roll-out to wait for")

@@ -16,8 +16,6 @@
 //	TestDriverAsProcess              cni-dra-driver as a process of the node: all scenarios
 //	TestDriverAsDaemonSet            installed with kustomize: scenarios that depend on the installation
 //	    main, agent; network, promises, sandbox, slow, metadata
-//	TestDriverWithoutMetadata        cni-dra-driver with device metadata switched off
-//	    metadata
 //	TestDriverOffersCapturedDevices  offers a captured host's devices: docs/dra/from-device-plugin.md
 //	    nodedevices; migration
 //	TestAgentInstallation            devinfo-agent, installed by the manifests and commands in docs/kustomize.md

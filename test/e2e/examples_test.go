@@ -83,9 +83,3 @@ func binary(t *testing.T, name string) string {
 	must(t, err)
 	return path
 }
-
-// documented returns the commands that contain a text, of a page or of all pages in a directory.
-func documented(t *testing.T, path, text string) string {
-	t.Helper()
-	return difftest.Block(t, filepath.Join(root, path), "sh", text)
-}

@@ -81,14 +81,6 @@ func (s *space) has(of string, v *view, want given) {
 	difftest.Same(s.T, of, v.given(), want, cmpopts.EquateEmpty())
 }
 
-// said returns the view that a container has printed.
-func (s *space) said(pod, container string) *view {
-	s.Helper()
-	v, err := s.printed(pod, container)
-	must(s.T, err)
-	return v
-}
-
 // lan creates a macvlan network with devinfo, which writes a file without a resource. The node may be a network
 // namespace whose interface does not belong to the card, so the network declares the card.
 func (s *space) lan(name, subnet string) map[string]any {
@@ -136,7 +128,7 @@ func injected(t *testing.T, _ *nodeAgent) {
 	want.SocketDirs = []string{userspaceDir + s.sandboxOf("a")[:12]}
 	want.Nodes = []string{"/dev/net/tun 0" + strings.ReplaceAll(onNode(t, "stat", "-c", "%a_%u:%g", "/dev/net/tun"), "_", " ")}
 	s.has("container", view, want)
-	s.has("init container", s.said("a", "first"), want)
+	s.has("init container", s.prints("a", "first"), want)
 	s.tells(view, "net1", cardInfo().Encode())
 	s.knows(view)
 	s.delete("a")
@@ -294,7 +286,7 @@ func bothAgents(t *testing.T, _ *nodeAgent) {
 	s.has("container with the claim", view, files("net1", "net9"))
 	s.tells(view, "net1", cardInfo().Encode())
 	s.tells(view, "net9", cardInfo().Encode())
-	without := s.said("a", "unclaimed")
+	without := s.prints("a", "unclaimed")
 	s.has("container without the claim", without, files("net1"))
 	s.knows(without)
 }

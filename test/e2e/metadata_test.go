@@ -76,14 +76,3 @@ func severalDevices(t *testing.T, _ *agent) {
 	slices.Sort(names)
 	difftest.Equal(t, names, []string{"lan0", "lan1"})
 }
-
-// TestDriverWithoutMetadata runs a pod while device metadata is off.
-func TestDriverWithoutMetadata(t *testing.T) {
-	needsKit(t, "the driver is installed on that of KUBECONFIG")
-	startProcess(t, "--enable-device-metadata=false")
-	s := begin(t)
-	s.pod("a", s.template(requests(request("lan", s.class("net1", s.macvlan("10.11.66.0/24"))))))
-	if v := s.in("a", "net1", "10.11.66."); len(v.Claims) > 0 {
-		t.Errorf("the container has been told %+v", v.Claims)
-	}
-}

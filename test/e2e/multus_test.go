@@ -124,12 +124,6 @@ VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}'
 esac
 `
 
-// userspace installs the replacement on the node until the end of the test.
-func userspace(t *testing.T) {
-	t.Helper()
-	program(t, "userspace", standIn)
-}
-
 // program installs a script as a plugin of the node until the end of the test.
 func program(t *testing.T, name, script string) {
 	t.Helper()

@@ -110,7 +110,7 @@ var capability = map[string]any{"CNIDeviceInfoFile": true}
 // vhostUserPort is the example. Its class uses the device for software networks, although the node may offer others.
 func vhostUserPort(t *testing.T, _ *agent) {
 	needsKit(t, "the example's class has a fixed name")
-	userspace(t)
+	program(t, "userspace", standIn)
 	s := begin(t)
 	s.apply(content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
 	v := s.running("demo-vhost-user")

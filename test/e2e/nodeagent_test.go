@@ -19,7 +19,7 @@ func TestAgentInstallation(t *testing.T) {
 	a := installAgent(t, map[string]any{"logFile": nodeLog, "allowedDevices": []string{cluster.card}, "injectDeviceNodes": true})
 	withMultus(t)
 	devicePlugin(t, pool{nicResource, []string{cluster.card}, ""})
-	userspace(t)
+	program(t, "userspace", standIn)
 	play(t, a, a.explain, []scenario[*nodeAgent]{
 		{"PluginAndSettingsAreInstalled", installed},
 		{"ContainersGetFilesVariablesAndDeviceNodes", injected},

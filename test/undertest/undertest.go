@@ -4,7 +4,6 @@ package undertest
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -14,8 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
@@ -39,54 +37,32 @@ func Plugin(t testing.TB) string {
 
 const prefix = "devinfo-undertest-"
 
-// within calls run with a temporary directory, which its process locks. It removes those that killed processes have left.
-func within(run func(dir string) int) int {
-	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // the pattern is valid
-	for _, dir := range left {
-		if lock, err := locked(dir, unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			_ = os.RemoveAll(dir) // may be another user's
-			lock.Close()
-		}
-	}
-	dir, err := os.MkdirTemp("", prefix)
-	var lock *os.File
-	if err == nil {
-		lock, err = locked(dir, unix.LOCK_SH)
-	}
-	if err == nil {
-		_, err = os.Stat(dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) { // another process has removed it before the lock
-		lock.Close()
-		return within(run)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer lock.Close()
-	defer os.RemoveAll(dir)
-	return run(dir)
-}
-
-func locked(dir string, how int) (*os.File, error) {
-	file, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err = unix.Flock(int(file.Fd()), how); err != nil {
-		file.Close()
-		return nil, err
-	}
-	return file, nil
-}
-
-// Temp is the TestMain of packages that use [Once]. Processes that the tests start have the same directory.
+// Temp is the TestMain of packages that use [Once]. Processes that the tests start have the same directory. It removes the
+// directories of killed runs, which are older than any run may become.
 func Temp(m *testing.M) {
 	if os.Getenv(dirKey) != "" {
 		os.Exit(m.Run())
 	}
-	os.Exit(within(func(dir string) int { os.Setenv(dirKey, dir); return m.Run() }))
+	removeLeft(time.Now().Add(-12 * time.Hour))
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Setenv(dirKey, dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// removeLeft removes the directories of runs that began before a time.
+func removeLeft(before time.Time) {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*")) // the pattern is valid
+	for _, dir := range left {
+		if info, err := os.Stat(dir); err == nil && info.ModTime().Before(before) {
+			_ = os.RemoveAll(dir) // may be another user's
+		}
+	}
 }
 
 var building sync.Mutex

@@ -1,22 +1,22 @@
 package undertest
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"devinfo-cni.io/test/difftest"
 )
 
 // A test that is killed removes nothing.
 func TestNextRunRemovesDirectoriesOfKilledRuns(t *testing.T) {
-	tmp := t.TempDir()
+	tmp, begun := t.TempDir(), time.Now()
 	t.Setenv("TMPDIR", tmp)
-	difftest.Write(t, filepath.Join(tmp, "devinfo-undertest-1/devinfo"), "", 0o700)
-	within(func(outer string) int {
-		return within(func(inner string) int {
-			difftest.Equal(t, difftest.Names(t, tmp), []string{filepath.Base(min(outer, inner)), filepath.Base(max(outer, inner))})
-			return 0
-		})
-	})
-	difftest.Equal(t, difftest.Names(t, tmp), []string(nil))
+	for name, age := range map[string]time.Duration{prefix + "1": time.Second, prefix + "2": 0, "other": time.Hour} {
+		difftest.Write(t, filepath.Join(tmp, name, "devinfo"), "", 0o700)
+		difftest.Must(t, os.Chtimes(filepath.Join(tmp, name), begun, begun.Add(-age)))
+	}
+	removeLeft(begun)
+	difftest.Holds(t, tmp, prefix+"2", "other")
 }
