@@ -25,8 +25,7 @@ func examples(t *testing.T, _ *nodeAgent) {
 		{"memif", "", false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := begin(t)
-			s.apply(content(t, "deploy/examples/"+test.name+".yaml"))
+			s := begin(t, content(t, "deploy/examples/"+test.name+".yaml"))
 			v := s.running(test.name)
 			want := files("net1")
 			if !test.pci && !test.socket {

@@ -30,9 +30,7 @@ func step(t *testing.T, name string) string {
 func today(t *testing.T, _ *agent) {
 	withMultus(t)
 	devicePlugin(t, pool{blue, []string{"0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:10.6"}, ""})
-	s := begin(t)
-	s.apply(step(t, "class.yaml"))
-	s.apply(content(t, "test/e2e/testdata/before.yaml"))
+	s := begin(t, step(t, "class.yaml"), content(t, "test/e2e/testdata/before.yaml"))
 	s.in("before", "net1", bluePrefix)
 	if claim := s.get("before").Status.ExtendedResourceClaimStatus; claim != nil {
 		t.Errorf("the pod has a claim: %+v", claim)
@@ -41,18 +39,14 @@ func today(t *testing.T, _ *agent) {
 
 func byLimits(t *testing.T, _ *agent) {
 	noneLeft(t)
-	s := begin(t)
-	s.apply(step(t, "class.yaml"))
-	s.apply(step(t, "limits.yaml"))
+	s := begin(t, step(t, "class.yaml"), step(t, "limits.yaml"))
 	if v := s.in("limits", "net1", bluePrefix); v.Environment["DEVINFO_NET1"] == "" {
 		t.Errorf("the container has no device-info file: %v", v.Environment)
 	}
 }
 
 func byClaims(t *testing.T, _ *agent) {
-	s := begin(t)
-	s.apply(step(t, "class.yaml"))
-	s.apply(content(t, "deploy/examples/migration/claim.yaml"))
+	s := begin(t, step(t, "class.yaml"), content(t, "deploy/examples/migration/claim.yaml"))
 	v := s.in("claim", "net1", bluePrefix)
 	if v.Claims["resourceclaimtemplates/blue/vf"] == nil || v.Environment["DEVINFO_NET1"] == "" {
 		t.Errorf("the container has %v and %v", slices.Collect(maps.Keys(v.Claims)), v.Environment)
@@ -69,9 +63,7 @@ func byClaims(t *testing.T, _ *agent) {
 // that it does not know.
 func limitsWithOlderMultus(t *testing.T, _ *agent) {
 	withMultus(t)
-	s := begin(t)
-	s.apply(step(t, "class.yaml"))
-	s.apply(step(t, "limits.yaml"))
+	s := begin(t, step(t, "class.yaml"), step(t, "limits.yaml"))
 	s.in("limits", "net1", bluePrefix)
 	if claim := s.get("limits").Status.ExtendedResourceClaimStatus; claim != nil {
 		t.Errorf("Multus has kept %+v", claim)
@@ -81,18 +73,14 @@ func limitsWithOlderMultus(t *testing.T, _ *agent) {
 // olderMultus shows why the page requires a newer Multus.
 func olderMultus(t *testing.T, _ *agent) {
 	withMultus(t)
-	s := begin(t)
-	s.apply(step(t, "multus.yaml"))
-	s.apply(content(t, "test/e2e/testdata/before.yaml"))
+	s := begin(t, step(t, "multus.yaml"), content(t, "test/e2e/testdata/before.yaml"))
 	s.event("before", "VF pci addr is required")
 	s.notRunning("before")
 }
 
 // forNewerMultus runs the pod without Multus, so no plugin attaches it.
 func forNewerMultus(t *testing.T, _ *agent) {
-	s := begin(t)
-	s.apply(step(t, "multus.yaml"))
-	s.apply(content(t, "test/e2e/testdata/before.yaml"))
+	s := begin(t, step(t, "multus.yaml"), content(t, "test/e2e/testdata/before.yaml"))
 	s.vfOf("before")
 	if v := s.running("before"); v.interfaceIn("net1", bluePrefix) != nil {
 		t.Errorf("the driver has attached the pod: %+v", v.Interfaces)

@@ -111,8 +111,7 @@ var capability = map[string]any{"CNIDeviceInfoFile": true}
 func vhostUserPort(t *testing.T, _ *agent) {
 	needsKit(t, "the example's class has a fixed name")
 	program(t, "userspace", standIn)
-	s := begin(t)
-	s.apply(content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
+	s := begin(t, content(t, "deploy/cni-dra-driver/examples/vhost-user.yaml"))
 	v := s.running("demo-vhost-user")
 	if got := s.allocation("demo-vhost-user", "port"); got.Device != "cni" {
 		t.Errorf("the pod has device %s", got.Device)

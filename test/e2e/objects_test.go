@@ -27,8 +27,9 @@ type space struct {
 	name string
 }
 
-// begin creates a space. The end of the test removes it, and fails the test if pods have left state on the node.
-func begin(t *testing.T) *space {
+// begin creates a space with the objects in these manifests. The end of the test removes it, and fails the test if pods have
+// left state on the node.
+func begin(t *testing.T, manifests ...string) *space {
 	t.Helper()
 	s := &space{T: t, ctx: t.Context()}
 	ns, err := cluster.client.CoreV1().Namespaces().Create(s.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
@@ -46,6 +47,9 @@ func begin(t *testing.T) *space {
 		}
 		clean(t)
 	})
+	for _, text := range manifests {
+		s.apply(text)
+	}
 	return s
 }
 

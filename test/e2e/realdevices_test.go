@@ -218,8 +218,7 @@ func vfByClaim(t *testing.T, r *realNode) {
 
 // vfByExample runs the example of docs/dra/README.md.
 func vfByExample(t *testing.T, r *realNode) {
-	s := begin(t)
-	s.apply(content(t, "deploy/examples/vf-claim.yaml"))
+	s := begin(t, content(t, "deploy/examples/vf-claim.yaml"))
 	s.attached("vf", "blue", "vf", "net1", "10.57.1.")
 	s.tells(s.running("vf"), "net1", pciText(s.vfOf("vf"), bluePF))
 	s.delete("vf")
