@@ -9,57 +9,32 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// statement is an in-toto statement (https://in-toto.io/Statement/v1) with SLSA provenance
-// (https://slsa.dev/provenance/v1). It is not signed.
-type statement struct {
-	Type          string     `json:"_type"`
-	Subject       []material `json:"subject"`
-	PredicateType string     `json:"predicateType"`
-	Predicate     struct {
-		BuildDefinition struct {
-			BuildType            string            `json:"buildType"`
-			ExternalParameters   map[string]string `json:"externalParameters"`
-			ResolvedDependencies []material        `json:"resolvedDependencies"`
-		} `json:"buildDefinition"`
-		RunDetails struct {
-			Builder struct {
-				ID      string            `json:"id"`
-				Version map[string]string `json:"version"`
-			} `json:"builder"`
-		} `json:"runDetails"`
-	} `json:"predicate"`
-}
-
-// A material is a resource descriptor in SLSA's terms.
-type material struct {
-	Name      string            `json:"name,omitempty"`
-	URI       string            `json:"uri,omitempty"`
-	MediaType string            `json:"mediaType,omitempty"`
-	Digest    map[string]string `json:"digest"`
-}
+// object is one of JSON.
+type object = map[string]any
 
 // ourselves is the default builder: the person who runs "make push". It is a tag URI (RFC 4151), not an address.
 const ourselves = "tag:devinfo-cni.io,2026:deploy/pack"
 
-// provenance returns the provenance of an image: its source, builder and programs. It refers to the modules by the
-// digest of the SPDX document.
+// provenance returns an in-toto statement (https://in-toto.io/Statement/v1) with the SLSA provenance
+// (https://slsa.dev/provenance/v1) of an image: its source, builder and programs. It is not signed. It refers to the modules
+// by the digest of the SPDX document.
 func (r *release) provenance(name string, image v1.Hash, programs []program, bill []byte) ([]byte, error) {
-	s := statement{Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1"}
-	s.Subject = []material{{Name: name, Digest: map[string]string{image.Algorithm: image.Hex}}}
-	source := material{Name: "source", Digest: map[string]string{"gitCommit": r.revision}}
+	source := object{"name": "source", "digest": object{"gitCommit": r.revision}}
 	if r.source != "" {
-		source.URI = "git+" + r.source + "@" + r.revision
+		source["uri"] = "git+" + r.source + "@" + r.revision
 	}
-	build := &s.Predicate.BuildDefinition
-	build.BuildType = ourselves + "/v1"
-	build.ExternalParameters = map[string]string{
-		"source": r.source, "revision": r.revision,
-		"command": fmt.Sprintf("make push REGISTRY='%s' TAG='%s' VERSION='%s' SOURCE='%s' ARCHES='%s'", r.prefix, r.tag, r.version, r.source, strings.Join(r.arches(), " ")),
-	}
-	build.ResolvedDependencies = []material{source, {
-		Name: "sbom.spdx.json", MediaType: string(spdx), Digest: map[string]string{"sha256": fmt.Sprintf("%x", sha256.Sum256(bill))},
-	}}
-	s.Predicate.RunDetails.Builder.ID = r.builder
-	s.Predicate.RunDetails.Builder.Version = map[string]string{"go": programs[0].info.GoVersion}
-	return json.MarshalIndent(s, "", " ")
+	modules := object{"name": "sbom.spdx.json", "mediaType": spdx, "digest": object{"sha256": fmt.Sprintf("%x", sha256.Sum256(bill))}}
+	command := fmt.Sprintf("make push REGISTRY='%s' TAG='%s' VERSION='%s' SOURCE='%s' ARCHES='%s'", r.prefix, r.tag, r.version, r.source, strings.Join(r.arches(), " "))
+	return json.MarshalIndent(object{
+		"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://slsa.dev/provenance/v1",
+		"subject": []object{{"name": name, "digest": object{image.Algorithm: image.Hex}}},
+		"predicate": object{
+			"buildDefinition": object{
+				"buildType":            ourselves + "/v1",
+				"externalParameters":   object{"source": r.source, "revision": r.revision, "command": command},
+				"resolvedDependencies": []object{source, modules},
+			},
+			"runDetails": object{"builder": object{"id": r.builder, "version": object{"go": programs[0].info.GoVersion}}},
+		},
+	}, "", " ")
 }

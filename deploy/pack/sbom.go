@@ -2,10 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"regexp"
-	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 // sbom returns an SPDX 2.3 document with the programs, and the modules in their build information.
 func (r *release) sbom(name string, programs []program) ([]byte, error) {
-	list := &bill{known: map[common.ElementID]bool{}}
+	var list bill
 	sum := sha256.New()
 	for _, p := range programs {
 		sum.Write(p.sum[:])
@@ -26,46 +27,29 @@ func (r *release) sbom(name string, programs []program) ([]byte, error) {
 		goVersion, _, _ := strings.Cut(strings.TrimPrefix(p.info.GoVersion, "go"), "-X:")
 		list.relate(id, "DEPENDS_ON", list.module("stdlib", goVersion, ""))
 		for _, dep := range p.info.Deps {
-			// A module of this repository has the version "(devel)". The program, which has its own package,
-			// represents it.
-			if module := replaced(dep); module.Version != "(devel)" {
+			// A module of this repository has no version, or a directory replaces it. The program, which has its own
+			// package, represents it.
+			if module := cmp.Or(dep.Replace, dep); module.Version != "(devel)" && module.Version != "" {
 				list.relate(id, "DEPENDS_ON", list.module(module.Path, module.Version, module.Sum))
 			}
 		}
 	}
-	document := &v2_3.Document{
-		SPDXVersion: v2_3.Version, DataLicense: v2_3.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: name,
-		DocumentNamespace: fmt.Sprintf("tag:devinfo-cni.io,2026:spdx/%s-%x", name, sum.Sum(nil)[:8]),
-		CreationInfo: &v2_3.CreationInfo{
-			Created:  r.time.Format(time.RFC3339),
-			Creators: []common.Creator{{CreatorType: "Tool", Creator: "devinfo-cni.io/deploy/pack"}},
-		},
-		Packages: list.packages, Relationships: list.relationships,
+	list.SPDXVersion, list.DataLicense, list.SPDXIdentifier, list.DocumentName = v2_3.Version, v2_3.DataLicense, "DOCUMENT", name
+	list.DocumentNamespace = fmt.Sprintf("tag:devinfo-cni.io,2026:spdx/%s-%x", name, sum.Sum(nil)[:8])
+	list.CreationInfo = &v2_3.CreationInfo{
+		Created:  r.time.Format(time.RFC3339),
+		Creators: []common.Creator{{CreatorType: "Tool", Creator: "devinfo-cni.io/deploy/pack"}},
 	}
 	var text bytes.Buffer
-	err := json.Write(document, &text, json.Indent(" "))
+	err := json.Write(list.Document, &text, json.Indent(" "))
 	return text.Bytes(), err
 }
 
-func replaced(m *debug.Module) *debug.Module {
-	if m.Replace == nil {
-		return m
-	}
-	if m.Replace.Version == "" { // replaced by a directory of this repository
-		return &debug.Module{Path: m.Path, Version: "(devel)"}
-	}
-	return m.Replace
-}
-
-// bill is the content of an SPDX document, without duplicates.
-type bill struct {
-	packages      []*v2_3.Package
-	relationships []*v2_3.Relationship
-	known         map[common.ElementID]bool
-}
+// bill is an SPDX document without duplicates.
+type bill struct{ v2_3.Document }
 
 func (b *bill) relate(from common.ElementID, what string, to common.ElementID) {
-	b.relationships = append(b.relationships, &v2_3.Relationship{
+	b.Relationships = append(b.Relationships, &v2_3.Relationship{
 		RefA: common.MakeDocElementID("", string(from)), Relationship: what, RefB: common.MakeDocElementID("", string(to)),
 	})
 }
@@ -76,24 +60,23 @@ func (b *bill) program(p program, version string) common.ElementID {
 	pack.PrimaryPackagePurpose = "APPLICATION"
 	pack.PackageLicenseDeclared = "Apache-2.0"
 	pack.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: fmt.Sprintf("%x", p.sum)}}
-	b.packages = append(b.packages, pack)
+	b.Packages = append(b.Packages, pack)
 	return pack.PackageSPDXIdentifier
 }
 
 // module adds a module if it is missing. sum is the sum in go.sum.
 func (b *bill) module(path, version, sum string) common.ElementID {
 	id := identifier("Module", path, version)
-	if b.known[id] {
+	if slices.ContainsFunc(b.Packages, func(p *v2_3.Package) bool { return p.PackageSPDXIdentifier == id }) {
 		return id
 	}
-	b.known[id] = true
 	pack := unknown(id, path, version)
 	pack.PackageComment = sum
 	pack.PrimaryPackagePurpose = "LIBRARY"
 	pack.PackageExternalReferences = []*v2_3.PackageExternalReference{{
 		Category: "PACKAGE-MANAGER", RefType: "purl", Locator: fmt.Sprintf("pkg:golang/%s@%s", path, version),
 	}}
-	b.packages = append(b.packages, pack)
+	b.Packages = append(b.Packages, pack)
 	return id
 }
 
