@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,21 +133,14 @@ func mounted(dir string) (paths []string, err error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
-			paths = append(paths, unescaped(fields[4]))
+			paths = append(paths, unescape.Replace(fields[4]))
 		}
 	}
 	return paths, unread(err)
 }
 
-var escape = regexp.MustCompile(`\\[0-3][0-7]{2}`)
-
-// unescaped decodes the octal numbers of spaces and other characters in mountinfo.
-func unescaped(path string) string {
-	return escape.ReplaceAllStringFunc(path, func(octal string) string {
-		n, _ := strconv.ParseUint(octal[1:], 8, 8) // three octal digits
-		return string([]byte{byte(n)})
-	})
-}
+// unescape decodes the characters that mountinfo has as octal numbers (fs/proc_namespace.c, show_mountinfo).
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // each calls f with the directory of each thread that has namespaces or descriptors of its own; others share those of
 // the first thread of their process. It returns the first error.
