@@ -65,9 +65,12 @@ func New(h *capturefile.Host) (*Kernel, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	byDevice, err := portsByDevice(ports.Port)
-	if err != nil {
-		return nil, fmt.Errorf("netlink/devlink-port.json: %w", err)
+	byDevice := map[string][]link.PortRecord{} // by "pci/0000:03:00.0", of handles such as "pci/0000:03:00.0/65535"
+	for _, handle := range slices.Sorted(maps.Keys(ports.Port)) {
+		if _, err := strconv.ParseUint(path.Base(handle), 10, 32); err != nil || strings.Count(handle, "/") != 2 {
+			return nil, fmt.Errorf("netlink/devlink-port.json: port %q is not bus/device/index", handle)
+		}
+		byDevice[path.Dir(handle)] = append(byDevice[path.Dir(handle)], ports.Port[handle])
 	}
 	mode := func(pf string) (string, error) {
 		dev, ok := eswitches.Dev["pci/"+pf]
@@ -85,21 +88,6 @@ func New(h *capturefile.Host) (*Kernel, error) {
 		return list, nil
 	}}
 	return host, nil
-}
-
-// portsByDevice converts the ports by handle, such as "pci/0000:03:00.0/65535", into lists by device, such as
-// "pci/0000:03:00.0".
-func portsByDevice(ports map[string]link.PortRecord) (map[string][]link.PortRecord, error) {
-	all := make(map[string][]link.PortRecord)
-	for _, handle := range slices.Sorted(maps.Keys(ports)) {
-		device, number := path.Split(handle)
-		bus, name, _ := strings.Cut(strings.TrimSuffix(device, "/"), "/")
-		if _, err := strconv.ParseUint(number, 10, 32); err != nil || name == "" {
-			return nil, fmt.Errorf("port %q is not bus/device/index", handle)
-		}
-		all[bus+"/"+name] = append(all[bus+"/"+name], ports[handle])
-	}
-	return all, nil
 }
 
 func (k *Kernel) Interface(netns, name string) (link.Interface, error) {
