@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -84,21 +85,21 @@ func readEthtool(index int, s Dump) error {
 	for _, op := range family.Ops {
 		command := uint8(op.ID)
 		known, is := ethtool[command]
-		if op.Flags&canDump == 0 || is && known.name == "" {
-			continue
-		}
 		name := known.name
 		if !is {
 			name = fmt.Sprintf("%s-%d", Ethtool, command)
 		}
-		attrs, err := askEthtool(family.ID, index, command)
+		if op.Flags&canDump == 0 || name == "" {
+			continue
+		}
+		attrs, _ := askEthtool(family.ID, index, command)
 		var value []byte
 		for _, a := range attrs {
 			if !slices.Contains(known.skip, a.Kind) {
 				value = append(value, a.Padded()...)
 			}
 		}
-		if err == nil && value != nil {
+		if value != nil {
 			s[name] = short(value)
 		}
 	}
@@ -145,12 +146,10 @@ func setEthtool(index int, command uint8, to string) error {
 	}
 	req := ethtoolRequest(family.ID, index, command+1, omitReply, unix.NLM_F_ACK)
 	for _, a := range wanted {
-		n := slices.IndexFunc(now, func(b rtnetlink.Attribute) bool { return a.Kind == b.Kind })
-		switch {
-		case n >= 0 && string(a.Raw) == string(now[n].Raw):
-			continue
-		case n >= 0 && command == features && a.Kind == featuresWanted:
-			req.AddRawData(changedBits(a, now[n]))
+		switch is, there := byKind(now)[a.Kind]; {
+		case there && string(a.Raw) == string(is.Raw):
+		case there && command == features && a.Kind == featuresWanted:
+			req.AddRawData(changedBits(a, is))
 		default:
 			req.AddRawData(a.Padded())
 		}
@@ -163,25 +162,23 @@ func setEthtool(index int, command uint8, to string) error {
 // that no user can set.
 func changedBits(to, now rtnetlink.Attribute) []byte {
 	const size, value, mask = 2, 4, 5 // ETHTOOL_A_BITSET_*
-	bits := nl.NewRtAttr(int(to.Kind)|unix.NLA_F_NESTED, nil)
 	attrs, _ := rtnetlink.Attributes(to.Value, 0)
 	others, _ := rtnetlink.Attributes(now.Value, 0)
-	for _, a := range attrs {
-		switch a.Kind {
-		case size:
-			bits.AddRtAttr(size, a.Value)
-		case value:
-			differ := slices.Clone(a.Value)
-			for _, b := range others {
-				for n := range differ {
-					if b.Kind == value && n < len(b.Value) {
-						differ[n] ^= b.Value[n]
-					}
-				}
-			}
-			bits.AddRtAttr(value, a.Value)
-			bits.AddRtAttr(mask, differ)
-		}
-	}
+	wanted, has := byKind(attrs), byKind(others)
+	differ := slices.Clone(wanted[value].Value)
+	subtle.XORBytes(differ, differ, has[value].Value)
+	bits := nl.NewRtAttr(int(to.Kind)|unix.NLA_F_NESTED, nil)
+	bits.AddRtAttr(size, wanted[size].Value)
+	bits.AddRtAttr(value, wanted[value].Value)
+	bits.AddRtAttr(mask, differ)
 	return bits.Serialize()
+}
+
+// byKind returns attributes that occur once.
+func byKind(list []rtnetlink.Attribute) map[uint16]rtnetlink.Attribute {
+	all := map[uint16]rtnetlink.Attribute{}
+	for _, a := range list {
+		all[a.Kind] = a
+	}
+	return all
 }

@@ -26,15 +26,20 @@ type Kernel struct {
 func (Kernel) Settings(i link.Interface) (s Dump, err error) {
 	c := rtnetlink.Dial()
 	defer c.Close()
-	l, err := c.Get(rtnetlink.Local, i.Index, rtnetlink.SkipStats)
-	if err == nil {
-		s, err = dump(l)
-	}
-	if err == nil {
+	if s, err = get(c, i.Index); err == nil {
 		readPrograms(i.Index, s)
 		err = readEthtool(i.Index, s)
 	}
 	return s, failed(i.Name, "read settings", err)
+}
+
+// get reads what rtnetlink tells.
+func get(c rtnetlink.Conn, index int) (Dump, error) {
+	l, err := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats)
+	if err != nil {
+		return nil, err
+	}
+	return dump(l)
 }
 
 // failed adds the interface and the operation to an error; nil stays nil.
@@ -54,30 +59,24 @@ func (Kernel) Set(i link.Interface, setting string, to Dump) error {
 }
 
 func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
-	switch mode, is := xdpModes[setting]; {
-	case is:
-		l, err := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats)
-		if err != nil {
-			return err
-		}
-		now, err := dump(l)
-		if err != nil {
-			return err
-		}
-		return detachXDP(c, index, mode, now[setting], to[setting])
-	case tcxPoints[setting] != 0:
-		return detach(index, tcxPoints[setting], to[setting])
+	_, xdp := xdpModes[setting]
+	point, tcx := tcxPoints[setting]
+	flag, isFlag := userFlags[setting]
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	switch {
+	case (xdp || tcx) && to[setting] != "":
+		return errors.New("the program that was attached before cannot be attached again")
+	case xdp:
+		return detachXDP(c, index, setting)
+	case tcx:
+		return detach(index, point)
 	case ethtoolCommand(setting) != 0:
 		return setEthtool(index, ethtoolCommand(setting), to[setting])
-	}
-	for flag, of := range userFlags {
-		if of == setting {
-			msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-			if msg.Change = flag; to[setting] != "" {
-				msg.Flags = flag
-			}
-			return c.SetLink(index, msg)
+	case isFlag:
+		if msg.Change = flag; to[setting] != "" {
+			msg.Flags = flag
 		}
+		return c.SetLink(index, msg)
 	}
 	for kind, of := range settable {
 		if of == setting {
@@ -85,7 +84,7 @@ func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
 			if err != nil {
 				return err
 			}
-			return c.SetLink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), nl.NewRtAttr(int(kind), value))
+			return c.SetLink(index, msg, nl.NewRtAttr(int(kind), value))
 		}
 	}
 	return errors.New("devinfo does not know how")

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -13,43 +14,44 @@ import (
 	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
-// xdpModes are the ways in which an XDP program can be attached, with the flags that select them.
-var xdpModes = map[string]uint32{"xdp": nl.XDP_FLAGS_DRV_MODE, "xdpgeneric": nl.XDP_FLAGS_SKB_MODE, "xdpoffload": unix.XDP_FLAGS_HW_MODE}
+// xdpModes are the ways in which an XDP program can be attached.
+var xdpModes = map[string]struct {
+	flag uint32 // selects it
+	id   uint16 // attribute with the ID of its program
+}{
+	"xdp":        {nl.XDP_FLAGS_DRV_MODE, nl.IFLA_XDP_PROG_ID + 1},
+	"xdpgeneric": {nl.XDP_FLAGS_SKB_MODE, nl.IFLA_XDP_PROG_ID + 2},
+	"xdpoffload": {unix.XDP_FLAGS_HW_MODE, nl.IFLA_XDP_PROG_ID + 3},
+}
 
 // readXDP reads the IDs of XDP programs. They remain when the interface moves, and can drop or read all frames.
 func readXDP(xdp rtnetlink.Attribute, s Dump) error {
 	attrs, err := rtnetlink.Attributes(xdp.Value, 0)
-	for _, a := range attrs {
-		name := map[uint16]string{nl.IFLA_XDP_PROG_ID + 1: "xdp", nl.IFLA_XDP_PROG_ID + 2: "xdpgeneric", nl.IFLA_XDP_PROG_ID + 3: "xdpoffload"}[a.Kind]
-		if name == "" {
-			continue
+	for name, mode := range xdpModes {
+		if a, is := byKind(attrs)[mode.id]; is {
+			id, broken := a.Int()
+			s[name], err = fmt.Sprintf("program %d", id), cmp.Or(err, broken)
 		}
-		id, err := a.Int()
-		if err != nil {
-			return err
-		}
-		s[name] = fmt.Sprintf("program %d", id)
 	}
 	return err
 }
 
-var errForeign = errors.New("the program that was attached before cannot be attached again")
-
 // detachXDP detaches the program of a mode. The kernel refuses this with EBUSY while a bpf_link attaches it, which a
 // process or a pinned file keeps (net/core/dev.c, dev_xdp_attach). Only the link itself can then be detached.
-func detachXDP(c rtnetlink.Conn, index int, mode uint32, now, before string) error {
-	if before != "" {
-		return errForeign
-	}
+func detachXDP(c rtnetlink.Conn, index int, mode string) error {
 	none := int32(-1)
 	xdp := nl.NewRtAttr(unix.IFLA_XDP|unix.NLA_F_NESTED, nil)
 	xdp.AddRtAttr(nl.IFLA_XDP_FD, nl.Uint32Attr(uint32(none)))
-	xdp.AddRtAttr(nl.IFLA_XDP_FLAGS, nl.Uint32Attr(mode))
+	xdp.AddRtAttr(nl.IFLA_XDP_FLAGS, nl.Uint32Attr(xdpModes[mode].flag))
 	err := c.SetLink(index, nl.NewIfInfomsg(unix.AF_UNSPEC), xdp)
-	if errors.Is(err, syscall.EBUSY) {
-		return detachXDPLink(index, now)
+	if !errors.Is(err, syscall.EBUSY) {
+		return err
 	}
-	return err
+	now, err := get(c, index)
+	if err != nil {
+		return err
+	}
+	return detachXDPLink(index, now[mode])
 }
 
 // detachXDPLink detaches the bpf_link of a program, "program 7". A link tells the index of its interface, but not its
@@ -60,10 +62,10 @@ func detachXDPLink(index int, program string) error {
 	defer all.Close()
 	for all.Next() {
 		info, err := all.Link.Info()
-		if err != nil || info.Type != bpf.XDPType || fmt.Sprintf("program %d", info.Program) != program {
+		if err != nil || info.XDP() == nil {
 			continue
 		}
-		if xdp := info.XDP(); xdp != nil && int(xdp.Ifindex) == index {
+		if int(info.XDP().Ifindex) == index && fmt.Sprintf("program %d", info.Program) == program {
 			found = append(found, info.ID)
 		}
 	}
@@ -103,10 +105,7 @@ func readPrograms(index int, s Dump) {
 }
 
 // detach detaches all programs at an attach point. It needs CAP_SYS_ADMIN.
-func detach(index int, point ebpf.AttachType, before string) error {
-	if before != "" {
-		return errForeign
-	}
+func detach(index int, point ebpf.AttachType) error {
 	programs, err := attached(index, point)
 	for _, p := range programs {
 		if id, ok := p.LinkID(); ok {

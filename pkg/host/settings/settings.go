@@ -32,9 +32,9 @@ const (
 
 // userFlags are the flags that a user can set. The kernel separately counts requests of bridges, macvtaps and packet
 // sockets for promisc and allmulti, and changing these flags does not change this count.
-var userFlags = map[uint32]string{
-	unix.IFF_DEBUG: "debug", unix.IFF_NOTRAILERS: "notrailers", unix.IFF_NOARP: "noarp", unix.IFF_PROMISC: "promisc", unix.IFF_ALLMULTI: "allmulti",
-	unix.IFF_MULTICAST: "multicast", unix.IFF_PORTSEL: "portsel", unix.IFF_AUTOMEDIA: "automedia", unix.IFF_DYNAMIC: "dynamic",
+var userFlags = map[string]uint32{
+	"debug": unix.IFF_DEBUG, "notrailers": unix.IFF_NOTRAILERS, "noarp": unix.IFF_NOARP, "promisc": unix.IFF_PROMISC, "allmulti": unix.IFF_ALLMULTI,
+	"multicast": unix.IFF_MULTICAST, "portsel": unix.IFF_PORTSEL, "automedia": unix.IFF_AUTOMEDIA, "dynamic": unix.IFF_DYNAMIC,
 }
 
 // settable are the attributes of RTM_NEWLINK that RTM_SETLINK sets.
@@ -98,7 +98,7 @@ func (s Dump) Unlike(other Dump) (names []string) {
 // Names returns the names of the settings that this package knows, sorted. Each may break the network of the next pod, or
 // let the former pod read its frames.
 func Names() []string {
-	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(userFlags)), slices.Collect(maps.Values(settable)),
+	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(userFlags)), slices.Collect(maps.Values(settable)),
 		slices.Collect(maps.Keys(xdpModes)), slices.Collect(maps.Keys(tcxPoints)), []string{AltNames, ethtool[features].name})))
 }
 
@@ -123,7 +123,7 @@ func (s Dump) Text(setting string) string {
 // flags that only the kernel's count has set (net/core/dev.c, netif_get_flags).
 func dump(l rtnetlink.Link) (Dump, error) {
 	s := Dump{}
-	for flag, name := range userFlags {
+	for name, flag := range userFlags {
 		if l.Flags&flag != 0 {
 			s[name] = "on"
 		}
@@ -164,7 +164,7 @@ func hashKind(value string) string { return value[:strings.Index(value, ":")+1] 
 func (s Dump) Harmless() Dump {
 	h := maps.Clone(s)
 	maps.DeleteFunc(h, func(name, _ string) bool {
-		return slices.Contains([]string{"noarp", "promisc", "allmulti"}, name) || xdpModes[name] != 0 || tcxPoints[name] != 0
+		return slices.Contains([]string{"noarp", "promisc", "allmulti"}, name) || xdpModes[name].flag != 0 || tcxPoints[name] != 0
 	})
 	h["multicast"] = "on"
 	if h["mode"] != "" {

@@ -93,12 +93,7 @@ func VFs() (list []VFRecord, err error) {
 const withVFs = nl.RTEXT_FILTER_VF | rtnetlink.SkipStats
 
 func vfsOf(pf rtnetlink.Link) (list []VFRecord, err error) {
-	var vfs []rtnetlink.Attribute
-	for _, a := range pf.Attributes {
-		if a.Kind == unix.IFLA_VFINFO_LIST {
-			vfs, err = rtnetlink.Attributes(a.Value, 0)
-		}
-	}
+	vfs, err := rtnetlink.Attributes(byKind(pf.Attributes)[unix.IFLA_VFINFO_LIST].Value, 0)
 	for _, info := range vfs {
 		vf := VFRecord{PF: pf.Parent, PFName: pf.Name}
 		settings, err := rtnetlink.Attributes(info.Value, 0)
