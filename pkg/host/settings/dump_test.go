@@ -63,7 +63,7 @@ func TestProgramsOfEachXDPModeAreRead(t *testing.T) {
 // The kernel of the answer to put back may have had more features, or fewer.
 func TestOnlyFeaturesThatDifferAreSet(t *testing.T) {
 	bits := func(value ...byte) rtnetlink.Attribute {
-		a := nl.NewRtAttr(featuresWanted, nil)
+		a := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_WANTED, nil)
 		a.AddRtAttr(2, nl.Uint32Attr(uint32(8*len(value))))
 		a.AddRtAttr(4, value)
 		list, err := rtnetlink.Attributes(a.Serialize(), 0)

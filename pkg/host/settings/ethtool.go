@@ -22,44 +22,40 @@ var ethtool = map[uint8]struct {
 	skip []uint16 // attributes that are no settings
 	why  string   // why the attributes or the request are left out
 }{
-	1:        {why: "names"},
-	2:        {"linkinfo", []uint16{2, 4}, "port and crossover follow from the cable"},
-	4:        {"linkmodes", []uint16{4, 5, 6, 8, 9, 10}, "speed, duplex and lanes follow from the link partner"},
-	6:        {why: "follows from the link partner"},
-	7:        {name: "msglvl"},
-	9:        {name: "wol"},
-	features: {"features", []uint16{2, 4, 5}, "possible and active features follow from the wanted ones"},
-	13:       {name: "private-flags"},
-	15:       {name: "rings"},
-	17:       {name: "channels"},
-	19:       {name: "coalesce"},
-	21:       {name: "pause"},
-	23:       {"eee", []uint16{3, 4}, "follows from the link partner"},
-	25:       {why: "abilities of the driver"},
-	28:       {why: "follows from the tunnels of the node"},
-	29:       {"fec", []uint16{4}, "follows from the link partner"},
-	31:       {why: "memory of the transceiver"},
-	32:       {why: "counts"},
-	33:       {why: "clocks of other programs"},
-	34:       {"module", []uint16{3}, "follows from the policy"},
-	36:       {why: "measured power"},
-	38:       {name: "rss"},
-	39:       {name: "plca"},
-	41:       {why: "state of the bus"},
-	42:       {"mm", []uint16{4, 8}, "follows from the link partner"},
-	45:       {why: "the PHY does not change"},
-	46:       {name: "tsconfig"},
+	unix.ETHTOOL_MSG_STRSET_GET:   {why: "names"},
+	unix.ETHTOOL_MSG_LINKINFO_GET: {"linkinfo", []uint16{unix.ETHTOOL_A_LINKINFO_PORT, unix.ETHTOOL_A_LINKINFO_TP_MDIX}, "port and crossover follow from the cable"},
+	unix.ETHTOOL_MSG_LINKMODES_GET: {"linkmodes", []uint16{
+		unix.ETHTOOL_A_LINKMODES_PEER, unix.ETHTOOL_A_LINKMODES_SPEED, unix.ETHTOOL_A_LINKMODES_DUPLEX, unix.ETHTOOL_A_LINKMODES_MASTER_SLAVE_STATE,
+		unix.ETHTOOL_A_LINKMODES_LANES, unix.ETHTOOL_A_LINKMODES_RATE_MATCHING,
+	}, "speed, duplex and lanes follow from the link partner"},
+	unix.ETHTOOL_MSG_LINKSTATE_GET: {why: "follows from the link partner"},
+	unix.ETHTOOL_MSG_DEBUG_GET:     {name: "msglvl"},
+	unix.ETHTOOL_MSG_WOL_GET:       {name: "wol"},
+	unix.ETHTOOL_MSG_FEATURES_GET: {"features", []uint16{unix.ETHTOOL_A_FEATURES_HW, unix.ETHTOOL_A_FEATURES_ACTIVE, unix.ETHTOOL_A_FEATURES_NOCHANGE},
+		"possible and active features follow from the wanted ones"},
+	unix.ETHTOOL_MSG_PRIVFLAGS_GET:     {name: "private-flags"},
+	unix.ETHTOOL_MSG_RINGS_GET:         {name: "rings"},
+	unix.ETHTOOL_MSG_CHANNELS_GET:      {name: "channels"},
+	unix.ETHTOOL_MSG_COALESCE_GET:      {name: "coalesce"},
+	unix.ETHTOOL_MSG_PAUSE_GET:         {name: "pause"},
+	unix.ETHTOOL_MSG_EEE_GET:           {"eee", []uint16{unix.ETHTOOL_A_EEE_MODES_PEER, unix.ETHTOOL_A_EEE_ACTIVE}, "follows from the link partner"},
+	unix.ETHTOOL_MSG_TSINFO_GET:        {why: "abilities of the driver"},
+	unix.ETHTOOL_MSG_TUNNEL_INFO_GET:   {why: "follows from the tunnels of the node"},
+	unix.ETHTOOL_MSG_FEC_GET:           {"fec", []uint16{4}, "follows from the link partner"},
+	unix.ETHTOOL_MSG_MODULE_EEPROM_GET: {why: "memory of the transceiver"},
+	unix.ETHTOOL_MSG_STATS_GET:         {why: "counts"},
+	unix.ETHTOOL_MSG_PHC_VCLOCKS_GET:   {why: "clocks of other programs"},
+	unix.ETHTOOL_MSG_MODULE_GET:        {"module", []uint16{3}, "follows from the policy"},
+	unix.ETHTOOL_MSG_PSE_GET:           {why: "measured power"},
+	unix.ETHTOOL_MSG_RSS_GET:           {name: "rss"},
+	unix.ETHTOOL_MSG_PLCA_GET_CFG:      {name: "plca"},
+	unix.ETHTOOL_MSG_PLCA_GET_STATUS:   {why: "state of the bus"},
+	unix.ETHTOOL_MSG_MM_GET:            {"mm", []uint16{4, 8}, "follows from the link partner"},
+	unix.ETHTOOL_MSG_PHY_GET:           {why: "the PHY does not change"},
+	unix.ETHTOOL_MSG_TSCONFIG_GET:      {name: "tsconfig"},
 }
 
-const (
-	features       = 11 // ETHTOOL_MSG_FEATURES_GET
-	featuresWanted = 3  // ETHTOOL_A_FEATURES_WANTED
-
-	ethtoolHeader  = 1 // attribute of each message
-	compactBitsets = 1 // ETHTOOL_FLAG_COMPACT_BITSETS
-	omitReply      = 2 // ETHTOOL_FLAG_OMIT_REPLY
-	canDump        = 4 // GENL_CMD_CAP_DUMP: all requests that read an interface have it
-)
+const ethtoolHeader = 1 // attribute of each message
 
 // ethtoolCommand returns the request that reads a setting of ethtool; 0 = it is not ethtool's.
 func ethtoolCommand(setting string) (command uint8) {
@@ -89,7 +85,7 @@ func readEthtool(index int, s Dump) error {
 		if !is {
 			name = fmt.Sprintf("%s-%d", Ethtool, command)
 		}
-		if op.Flags&canDump == 0 || name == "" {
+		if op.Flags&unix.GENL_CMD_CAP_DUMP == 0 || name == "" {
 			continue
 		}
 		attrs, _ := askEthtool(family.ID, index, command)
@@ -110,15 +106,15 @@ func ethtoolRequest(family uint16, index int, command uint8, flags, ack int) *nl
 	req := nl.NewNetlinkRequest(int(family), ack)
 	req.AddData(&nl.Genlmsg{Command: command, Version: 1})
 	header := nl.NewRtAttr(ethtoolHeader|unix.NLA_F_NESTED, nil)
-	header.AddRtAttr(1, nl.Uint32Attr(uint32(index))) // ETHTOOL_A_HEADER_DEV_INDEX
-	header.AddRtAttr(3, nl.Uint32Attr(uint32(flags))) // ETHTOOL_A_HEADER_FLAGS
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(index)))
+	header.AddRtAttr(unix.ETHTOOL_A_HEADER_FLAGS, nl.Uint32Attr(uint32(flags)))
 	req.AddData(header)
 	return req
 }
 
 // askEthtool returns the answer without its header.
 func askEthtool(family uint16, index int, command uint8) ([]rtnetlink.Attribute, error) {
-	answers, err := ethtoolRequest(family, index, command, compactBitsets, 0).Execute(unix.NETLINK_GENERIC, 0)
+	answers, err := ethtoolRequest(family, index, command, unix.ETHTOOL_FLAG_COMPACT_BITSETS, 0).Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil || len(answers) == 0 {
 		return nil, err
 	}
@@ -144,11 +140,11 @@ func setEthtool(index int, command uint8, to string) error {
 	if err != nil {
 		return err
 	}
-	req := ethtoolRequest(family.ID, index, command+1, omitReply, unix.NLM_F_ACK)
+	req := ethtoolRequest(family.ID, index, command+1, unix.ETHTOOL_FLAG_OMIT_REPLY, unix.NLM_F_ACK)
 	for _, a := range wanted {
 		switch is, there := byKind(now)[a.Kind]; {
 		case there && string(a.Raw) == string(is.Raw):
-		case there && command == features && a.Kind == featuresWanted:
+		case there && command == unix.ETHTOOL_MSG_FEATURES_GET && a.Kind == unix.ETHTOOL_A_FEATURES_WANTED:
 			req.AddRawData(changedBits(a, is))
 		default:
 			req.AddRawData(a.Padded())
@@ -161,7 +157,7 @@ func setEthtool(index int, command uint8, to string) error {
 // changedBits returns a bitset that sets only the bits that differ, because the kernel refuses a request for features
 // that no user can set.
 func changedBits(to, now rtnetlink.Attribute) []byte {
-	const size, value, mask = 2, 4, 5 // ETHTOOL_A_BITSET_*
+	const size, value, mask = unix.ETHTOOL_A_BITSET_SIZE, unix.ETHTOOL_A_BITSET_VALUE, unix.ETHTOOL_A_BITSET_MASK
 	attrs, _ := rtnetlink.Attributes(to.Value, 0)
 	others, _ := rtnetlink.Attributes(now.Value, 0)
 	wanted, has := byKind(attrs), byKind(others)

@@ -99,7 +99,7 @@ func (s Dump) Unlike(other Dump) (names []string) {
 // let the former pod read its frames.
 func Names() []string {
 	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(userFlags)), slices.Collect(maps.Values(settable)),
-		slices.Collect(maps.Keys(xdpModes)), slices.Collect(maps.Keys(tcxPoints)), []string{AltNames, ethtool[features].name})))
+		slices.Collect(maps.Keys(xdpModes)), slices.Collect(maps.Keys(tcxPoints)), []string{AltNames, "features"})))
 }
 
 // Text returns the value of a setting for people; "none" = it has none.
