@@ -175,7 +175,7 @@ func (k *Kubelet) publish(ctx context.Context) error {
 		return nil
 	}
 	list := append([]inventory.Slice{{Devices: software}}, own...)
-	if !k.lost.Swap(false) && k.last != nil && equality.Semantic.DeepEqual(k.last, list) {
+	if last := k.last.Swap(&list); last != nil && equality.Semantic.DeepEqual(*last, list) {
 		return nil
 	}
 	pool := resourceslice.Pool{}
@@ -183,8 +183,8 @@ func (k *Kubelet) publish(ctx context.Context) error {
 		pool.Slices = append(pool.Slices, resourceslice.Slice{Devices: s.Devices})
 	}
 	err := k.helper.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{k.options.Node: pool}})
-	if err == nil {
-		k.last = list
+	if err != nil {
+		k.last.Store(nil)
 	}
 	return err
 }

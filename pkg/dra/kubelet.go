@@ -54,9 +54,8 @@ type Kubelet struct {
 	helper     *kubeletplugin.Helper
 	publishing sync.WaitGroup
 	ctx        context.Context
-	cancel     context.CancelFunc // ends publishing
-	last       []inventory.Slice  // last published slices; nil = none; used only by the publishing goroutine
-	lost       atomic.Bool        // the library may have dropped slices of last
+	cancel     context.CancelFunc                // ends publishing
+	last       atomic.Pointer[[]inventory.Slice] // last published slices; nil = none, or the library may have dropped some
 	metadata   *metadataFiles
 	wakes      *wakes
 	checks     atomic.Int32 // registrations for which the Node object has still to be read
@@ -66,10 +65,7 @@ type Kubelet struct {
 // StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
 // is called. Call it before [claim.Engine.Run]. It does not wait for the kubelet or the API server.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
-	files, err := newMetadataFiles(agent.Options, o)
-	if err != nil {
-		agent.Options.Log.Error("cannot read CDI specs of device metadata; until it has read them, the driver does not restore them", "error", err)
-	}
+	files := newMetadataFiles(agent.Options, o)
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files, wakes: newWakes()}
 	k.ctx, k.cancel = context.WithCancel(ctx)
 	agent.SetMetadata(k)
@@ -252,7 +248,7 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 			"or set --numa-node=scalar (chart: dra.numaNode)", msg, err))
 	case dropped != nil && dropped.ActualSlice.UID == "": // the library now takes the answer for what the driver wants
 		a.Options.Log.Error(msg+": publishing again", "error", "the API server's answer is not an object")
-		k.lost.Store(true)
+		k.last.Store(nil)
 		time.AfterFunc(a.Options.Sweep, a.Node.Publish)
 	case dropped == nil || !sharing(dropped.DesiredSlice) || sharing(dropped.ActualSlice):
 		a.Options.Log.Error(msg, "error", err)

@@ -46,8 +46,7 @@ type metadataFiles struct {
 }
 
 // newMetadataFiles reads the CDI specs that an earlier process wrote, and registers the metrics that KEP-5304 names.
-// The error reports unreadable specs only; they are read again later.
-func newMetadataFiles(of claim.Options, o KubeletOptions) (*metadataFiles, error) {
+func newMetadataFiles(of claim.Options, o KubeletOptions) *metadataFiles {
 	in := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"driver": of.Driver}, of.Metrics))
 	m := &metadataFiles{
 		driver: of.Driver, cdiDir: of.CDIDir, root: filepath.Join(o.PluginDir, "dra-device-metadata"), stateDir: of.StateDir, enabled: o.Metadata,
@@ -73,7 +72,8 @@ func newMetadataFiles(of claim.Options, o KubeletOptions) (*metadataFiles, error
 	}
 	m.writeErrors = failures("dra_metadata_write_errors_total", "Failed writes of metadata files, by error_type.")
 	m.updateErrors = failures("dra_metadata_update_errors_total", "Failed updates of metadata after an ADD, by error_type.")
-	return m, m.load()
+	_ = m.load() // tidy reads again what cannot be read now, and reports it
+	return m
 }
 
 // load finds the CDI specs that earlier processes wrote, and reads those that have not been read yet. mu must be held.
