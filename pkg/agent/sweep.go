@@ -23,11 +23,7 @@ func (a *Agent) sweep(ctx context.Context) {
 	if ctx.Err() != nil {
 		return // the sweep is incomplete
 	}
-	result := "ok"
-	if err != nil {
-		result = "failed"
-	}
-	a.metrics.sweeps.WithLabelValues(result).Inc()
+	a.metrics.sweeps.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[err == nil]).Inc()
 	a.report(GC, err)
 	if garbage.Collected > 0 || garbage.Swept > 0 {
 		a.Log.Info("removed leftovers", "attachments", garbage.Collected, "files", garbage.Swept)

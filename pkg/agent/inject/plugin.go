@@ -174,7 +174,7 @@ func (p *Plugin) decide(sandbox *api.PodSandbox, c *api.Container, attached *ato
 	points, others := mountPoints(c.GetMounts(), settings.DeviceInfoDir)
 	nics, staged, err := p.prepare(settings, l, sandbox.GetId(), netns, points)
 	if err != nil {
-		return lacking(Failed, err, attached.Load() || hasNetworks(sandbox))
+		return lacking(Failed, err, true) // it has attachments
 	}
 	v := p.judge(sandbox, nics, staged)
 	if v.Decision == Rejected || !injectable(nics) {

@@ -72,17 +72,11 @@ func TestCDILibraryFindsEveryDevice(t *testing.T) {
 	}
 	cache, err := cdi.NewCache(cdi.WithSpecDirs(dir), cdi.WithAutoRefresh(false))
 	difftest.Must(t, err)
-	if errs := cache.GetErrors(); len(errs) > 0 {
-		t.Errorf("errors: %v", errs)
-	}
+	difftest.Same(t, "errors", len(cache.GetErrors()), 0)
 	for _, device := range want {
-		if cache.GetDevice(device) == nil {
-			t.Errorf("no device %s among %q", device, cache.ListDevices())
-		}
+		difftest.Same(t, device, cache.GetDevice(device) != nil, true)
 	}
-	if got := cache.ListDevices(); len(got) != len(want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	difftest.Equal(t, len(cache.ListDevices()), len(want))
 }
 
 func TestSpecRejectsBadNamesAndPathsThatJSONAlters(t *testing.T) {
@@ -97,9 +91,8 @@ func TestSpecRejectsBadNamesAndPathsThatJSONAlters(t *testing.T) {
 	} {
 		d := group
 		change(&d)
-		if s, err := d.Spec(); err == nil {
-			t.Errorf("%s: %s", what, cdispec.Encode(s))
-		}
+		_, err := d.Spec()
+		difftest.Same(t, what, err != nil, true)
 	}
 }
 
@@ -117,22 +110,16 @@ func TestIsDevinfoSpecChecksNameAndVariable(t *testing.T) {
 		"two devices": `{"cdiVersion": "0.6.0", "kind": "vendor.example/net.v2", "devices": [
 			{"name": "6e0c-net1", "containerEdits": {"env": ["DEVINFO_NET1="]}}, {"name": "b", "containerEdits": {"env": ["DEVINFO_NET1="]}}]}`,
 	} {
-		if cdispec.IsDevinfoSpec([]byte(text), file) {
-			t.Errorf("%s: recognized as a spec of this package", name)
-		}
+		difftest.Same(t, name, cdispec.IsDevinfoSpec([]byte(text), file), false)
 	}
-	if cdispec.IsDevinfoSpec(cdispec.Encode(spec(t, group)), cdispec.FileName(group.Kind, "other")) {
-		t.Error("recognized in a file of another name")
-	}
+	difftest.Same(t, "in a file of another name", cdispec.IsDevinfoSpec(cdispec.Encode(spec(t, group)), cdispec.FileName(group.Kind, "other")), false)
 }
 
 func TestFileNameMatchesCDILibrary(t *testing.T) {
 	for _, test := range [][3]string{{"devinfo-cni.io", "attachment", "c0ffee:net1"}, {"a.b", "c_d", "0"}} {
 		want := cdi.GenerateTransientSpecName(test[0], test[1], test[2]) + ".json"
 		difftest.Same(t, test[0], cdispec.FileName(test[0]+"/"+test[1], test[2]), want)
-		if got, want := cdispec.Qualified(test[0]+"/"+test[1], test[2]), parser.QualifiedName(test[0], test[1], test[2]); got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+		difftest.Equal(t, cdispec.Qualified(test[0]+"/"+test[1], test[2]), parser.QualifiedName(test[0], test[1], test[2]))
 	}
 }
 

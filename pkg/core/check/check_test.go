@@ -179,11 +179,9 @@ func TestUnreadableEntryIsNotCompared(t *testing.T) {
 		{fs.ErrPermission, check.Unknown, ""},
 	} {
 		state, r := new(check.Checker).Check(nil, test.err)
-		if state != test.state || r.Err() == nil || r.Err().Error() != test.err.Error() || len(r.Facts) > 0 {
-			t.Errorf("%v: %s, %+v", test.err, state, r)
-		}
-		if test.remedy != "" && r.Problem.Remedy() != test.remedy {
-			t.Errorf("%v: %s", test.err, r.Problem.Remedy())
+		difftest.Equal(t, []any{state, r.Err().Error(), len(r.Facts)}, []any{test.state, test.err.Error(), 0})
+		if test.remedy != "" {
+			difftest.Equal(t, r.Problem.Remedy(), test.remedy)
 		}
 	}
 }
@@ -197,9 +195,8 @@ func TestNetnsOfUnknownStateIsNotGone(t *testing.T) {
 		Key: journal.Key{IfName: "net1"}, BootID: boot, Netns: "/run/netns/pod", InNetns: true, Complete: true,
 		Device: journal.Identity{Type: "pci", ID: "0000:01:10.0"},
 	}
-	if state, why := a.State(e, nil); state != check.Unknown || why != "not seen from here" {
-		t.Errorf("%s, %s", state, why)
-	}
+	state, why := a.State(e, nil)
+	difftest.Equal(t, []any{state, why}, []any{check.Unknown, "not seen from here"})
 	_, r := a.Check(e, nil)
 	want := []check.Item{
 		{Fact: "interface", Journal: "net1", Source: "/run/netns/pod", Verdict: check.Unseen},
@@ -211,13 +208,10 @@ func TestNetnsOfUnknownStateIsNotGone(t *testing.T) {
 	}
 	target, err := check.Target(e)
 	w.must(err)
-	if r := a.Compare(e, target); r.Problem == nil || r.Problem.State != check.Stale { // the host has no such namespace
-		t.Errorf("to enter it: %+v", r.Problem)
-	}
-	e.Complete, e.File, e.Wrote = false, "net1", true // ADD runs and has not written its file yet
-	if state, r := a.Check(e, nil); state != check.Adding || r.Err() != nil {
-		t.Errorf("%s, %+v", state, r)
-	}
+	difftest.Equal(t, a.Compare(e, target).Problem.State, check.Stale) // the host has no such namespace
+	e.Complete, e.File, e.Wrote = false, "net1", true                  // ADD runs and has not written its file yet
+	state, r = a.Check(e, nil)
+	difftest.Equal(t, []any{state, r.Err() == nil}, []any{check.Adding, true})
 }
 
 // The state of an attachment is by the name of its device. The path of a socket is one in the container.
@@ -243,8 +237,6 @@ func TestUnreadableFileIsReportedAsUnreadable(t *testing.T) {
 	w.captured("mlx5-legacy")
 	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755), os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
 	for _, e := range []*journal.Entry{{File: "pod1", Dir: infoDir, Wrote: true}, {CDI: journal.CDI{Dir: cdiDir, File: "spec"}}} {
-		if r := w.checker().Compare(e, discovery.Target{}); r.Problem == nil || r.Problem.State != check.BadFile {
-			t.Errorf("%+v: %+v", e, r.Problem)
-		}
+		difftest.Equal(t, w.checker().Compare(e, discovery.Target{}).Problem.State, check.BadFile)
 	}
 }

@@ -52,11 +52,10 @@ func TestArgsReturnNameAndUID(t *testing.T) {
 	const good = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_UID=" + uid + ";K8S_POD_NAME=late"
 	for text, broken := range map[string]bool{good: false, good + ";nonsense;=x": true} { // the other pairs still count
 		args, err := pod.ParseArgs(text)
-		if namespace, name := args.Name(); namespace != "shop" || name != "web-0" || args.UID() != uid || len(args) != 5 || (err != nil) != broken {
-			t.Errorf("%q, %v", args, err)
-		}
+		namespace, name := args.Name()
+		difftest.Same(t, text, []any{namespace, name, args.UID(), len(args), err != nil}, []any{"shop", "web-0", uid, 5, broken})
 	}
-	if args, err := pod.ParseArgs(""); args != nil || err != nil {
-		t.Errorf("of no CNI_ARGS: %q, %v", args, err)
-	}
+	args, err := pod.ParseArgs("")
+	difftest.Must(t, err)
+	difftest.Same(t, "arguments of no CNI_ARGS", args == nil, true)
 }

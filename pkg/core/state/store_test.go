@@ -67,9 +67,7 @@ func TestFormatIsUnchanged(t *testing.T) {
 	want := difftest.Read(t, "testdata/record.json")
 	difftest.Write(t, filepath.Join(dir, "u1.json"), want, 0o600)
 	claims, problems := all(t, s)
-	if len(claims) != 1 || problems != nil {
-		t.Fatalf("got %v, %v", claims, problems)
-	}
+	difftest.Same(t, "claims, and problems", []int{len(claims), len(problems)}, []int{1, 0})
 	if at := claims[0].Attachments[0]; !at.NodeDevice.Shared() || (&state.NodeDevice{Published: []byte("{}")}).Shared() || at.Ready.Since.IsZero() || claims[0].Undeleted[0].GivenUp.IsZero() {
 		t.Errorf("got %+v", at)
 	}
@@ -149,9 +147,8 @@ func TestCorruptFileIsSetAsideAndReportedAtEachStart(t *testing.T) {
 		}
 	}
 	difftest.Write(t, filepath.Join(dir, "empty.json"), "again", 0o600)
-	if _, problems := all(t, s); len(problems) != len(contents)+1 {
-		t.Errorf("got %v", problems)
-	}
+	_, problems := all(t, s)
+	difftest.Equal(t, len(problems), len(contents)+1)
 	difftest.Same(t, "the first one", difftest.Read(t, state.AsidePath(dir, "empty")), "")
 }
 
@@ -171,9 +168,7 @@ func TestUnreadableFileIsAnErrorAndKept(t *testing.T) {
 	s, dir := open(t)
 	difftest.Must(t, os.Symlink("nowhere", filepath.Join(dir, "link.json")))
 	claims, problems := all(t, s) // a link is ignored
-	if claims != nil || problems != nil {
-		t.Errorf("got %v, %v", claims, problems)
-	}
+	difftest.Same(t, "claims, and problems", []int{len(claims), len(problems)}, []int{0, 0})
 	if os.Getuid() == 0 {
 		return // root can read all files
 	}
@@ -188,25 +183,19 @@ func TestClearWorksWhileDriverRuns(t *testing.T) {
 	c.Attachments[0].Phase = state.Undeleted
 	c.Undeleted, c.Attachments = c.Attachments[:1], c.Attachments[1:]
 	difftest.Must(t, s.Put(c))
-	if s.IsCleared("u1", &c.Undeleted[0]) {
-		t.Error("before anybody asked for it")
-	}
+	difftest.Same(t, "before anybody asked for it", s.IsCleared("u1", &c.Undeleted[0]), false)
 	got, err := state.Clear(dir, "u1")
 	difftest.Must(t, err)
 	difftest.Equal(t, got, c)
-	if !s.IsCleared("u1", &c.Undeleted[0]) {
-		t.Error("it is not")
-	}
+	difftest.Same(t, "cleared", s.IsCleared("u1", &c.Undeleted[0]), true)
 	difftest.Must(t, errors.Join(s.Cleared("u1", &c.Undeleted[0]), s.Cleared("u1", &c.Undeleted[0])))
-	if s.IsCleared("u1", &c.Undeleted[0]) {
-		t.Error("still")
-	}
+	difftest.Same(t, "still", s.IsCleared("u1", &c.Undeleted[0]), false)
 }
 
 // What cannot be read or written is an error. The driver would release the devices of claims whose records it does not see.
 func TestFailureIsNotAbsence(t *testing.T) {
 	long := strings.Repeat("l", 246) // its record has the longest name that a file may have
-	for name, test := range map[string]struct {
+	for _, test := range map[string]struct {
 		want string
 		do   func(s *state.Store, dir string) error
 	}{
@@ -254,13 +243,11 @@ func TestFailureIsNotAbsence(t *testing.T) {
 		}},
 	} {
 		s, dir := open(t)
-		if err := test.do(s, dir); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v", name, err)
-		}
+		difftest.Says(t, test.do(s, dir), test.want)
 	}
-	if held, err := new(state.Netns).Holds("", "", ""); held || err != nil {
-		t.Errorf("no driver: got %v, %v", held, err)
-	}
+	held, err := new(state.Netns).Holds("", "", "")
+	difftest.Must(t, err)
+	difftest.Same(t, "held without a driver", held, false)
 	dir := t.TempDir()
 	for _, want := range []map[string]bool{{}, {"u1": true, "u2": true}} {
 		uids, err := state.UIDs(dir + "/state")

@@ -69,18 +69,14 @@ func TestParseFileNameInvertsFileName(t *testing.T) {
 	} {
 		file := attachment.FileName(test.network, test.containerID, test.ifName)
 		network, ifName, ok := attachment.ParseFileName(file, test.containerID)
-		if !ok || network != test.network || ifName != test.ifName {
-			t.Errorf("%s: %q, %q, %v", file, network, ifName, ok)
-		}
+		difftest.Same(t, file, []any{network, ifName, ok}, []any{test.network, test.ifName, true})
 	}
 	for _, file := range []string{"net-c2_net1", "-c1_net1", "net-c1_", "net-c11_net1", "c1_net1", ""} {
-		if network, ifName, ok := attachment.ParseFileName(file, "c1"); ok {
-			t.Errorf("%q: %q, %q", file, network, ifName)
-		}
+		_, _, ok := attachment.ParseFileName(file, "c1")
+		difftest.Same(t, file, ok, false)
 	}
-	if _, _, ok := attachment.ParseFileName("net-_net1", ""); ok {
-		t.Error("an empty container ID is accepted")
-	}
+	_, _, ok := attachment.ParseFileName("net-_net1", "")
+	difftest.Same(t, "an empty container ID is accepted", ok, false)
 }
 
 func TestBelongsToOtherContainerReadsFileName(t *testing.T) {
@@ -88,11 +84,9 @@ func TestBelongsToOtherContainerReadsFileName(t *testing.T) {
 	for _, network := range []string{"net", "sriov-net", "kube-system/sriov-net", "sriov.net", "a_b", "a-c0ffee_b", "net-" + other + "_x"} {
 		for _, ifName := range []string{"net1", "net-1", "net_1", "net.1", "a-b_c.d"} {
 			for _, name := range []func(network, containerID, ifName string) string{attachment.FileName, attachment.ClaimFileName} {
-				if file := name(network, id, ifName); attachment.BelongsToOtherContainer(file, id) {
-					t.Errorf("%s: reported as another container's", file)
-				}
-				if file := name(network, other, ifName); !attachment.BelongsToOtherContainer(file, id) {
-					t.Errorf("%s: not recognized", file)
+				for of, want := range map[string]bool{id: false, other: true} {
+					file := name(network, of, ifName)
+					difftest.Same(t, file, attachment.BelongsToOtherContainer(file, id), want)
 				}
 			}
 		}
@@ -104,9 +98,7 @@ func TestBelongsToOtherContainerReadsFileName(t *testing.T) {
 	} {
 		difftest.Same(t, file, attachment.BelongsToOtherContainer(file, id), want)
 	}
-	if attachment.BelongsToOtherContainer("net-default-feed_eth0", "default-feed") {
-		t.Error("an ID with a hyphen is not recognized")
-	}
+	difftest.Same(t, "of an ID with a hyphen", attachment.BelongsToOtherContainer("net-default-feed_eth0", "default-feed"), false)
 }
 
 func TestCDIFillsInKindAndNameOrRejects(t *testing.T) {

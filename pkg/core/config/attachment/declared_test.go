@@ -31,29 +31,26 @@ func TestNothingDeclaredIsNil(t *testing.T) {
 	for _, text := range []string{`{}`, `{"deviceInfo": null}`} {
 		cfg := parse(t, text)
 		a, _ := attachment.New(cfg, attachment.Args{}, "")
-		if info, warnings, err := a.Declared(cfg); info != nil || warnings != nil || err != nil {
-			t.Errorf("%s: %+v, %v, %v", text, info, warnings, err)
-		}
+		info, warnings, err := a.Declared(cfg)
+		difftest.Must(t, err)
+		difftest.Same(t, text, []bool{info == nil, warnings == nil}, []bool{true, true})
 	}
 }
 
 func TestShortContainerIDIsNotCut(t *testing.T) {
 	cfg := parse(t, `{"name": "n", "deviceInfo": `+socket("/s/{containerID:12}")+`}`)
 	a, err := attachment.New(cfg, attachment.Args{ContainerID: "c1"}, "")
-	difftest.Must(t, err)
-	if info, _, err := a.Declared(cfg); err != nil || info.VhostUser.Path != "/s/c1" {
-		t.Errorf("%+v, %v", info, err)
-	}
+	info, _, declared := a.Declared(cfg)
+	difftest.Must(t, err, declared)
+	difftest.Equal(t, info.VhostUser.Path, "/s/c1")
 }
 
 func TestPlaceholderValueCannotLeaveItsString(t *testing.T) {
 	for _, value := range []string{`"`, `\`, `","path":"/etc/x`, `"}}`, "\n", "\t", "<&>", "é€😀", `\u0041`, `{ifName}`, `{podName}`, "$1", "%s"} {
 		info, _, err := declared(t, `{"note": "<{podName}>"}`, "K8S_POD_NAME="+value)
-		difftest.Must(t, err)
 		var got string
-		if err := json.Unmarshal(info.Extra["note"], &got); err != nil || got != "<"+value+">" || len(info.Extra) != 1 {
-			t.Errorf("%q: %q, %v", value, info.Extra, err)
-		}
+		difftest.Must(t, err, json.Unmarshal(info.Extra["note"], &got))
+		difftest.Equal(t, []any{got, len(info.Extra)}, []any{"<" + value + ">", 1})
 	}
 }
 

@@ -48,9 +48,9 @@ func TestVetAcceptsPlaceholders(t *testing.T) {
 		`{"deviceInfo": {"vhost-user": {"path": "/run/{podNamespace}@{podName}@{ifName}/#{podUID}#~pod~uid/podName~"}}}`,
 		`{"deviceInfo": {"vhost-user": {"path": "/run/100%/[a](b)<c>@d@#podUID/podUID-{podUID}~ifName"}}}`,
 	} {
-		if warnings, err := attachment.Vet(parse(t, text)); err != nil || warnings != nil {
-			t.Errorf("%s: %v, %v", text, warnings, err)
-		}
+		warnings, err := attachment.Vet(parse(t, text))
+		difftest.Must(t, err)
+		difftest.Same(t, text, len(warnings), 0)
 	}
 }
 
