@@ -166,7 +166,24 @@ func TestRDMADeviceOfAnotherPodIsNotTaken(t *testing.T) {
 		f.Interfaces = interfaces{"net1": {Name: test.name, Bus: "virtio", Parent: "virtio5", MAC: test.mac, PermMAC: test.permanent}}
 		find(t, f, inPod("net1"), "pci.pci-address 0000:00:08.0 < interface "+test.name+" (netlink)\n"+test.rdma+"in netns\nown"+test.warning)
 	}
+	for reads, want := range map[unreadable]string{
+		{err: link.ErrNoInterface}: "", // it has just moved to a pod
+		{err: syscall.EIO}: "pci.rdma-device erdma_0 < /sys/class/infiniband/erdma_0/ports/1/gid_attrs/ndevs/0\n" +
+			"warning: the PCI function 0000:00:06.0: RDMA devices: input/output error",
+	} {
+		f := on(t, load(t, "erdma"))
+		f.Interfaces = reads
+		find(t, f, byID("0000:00:06.0"), "pci.pci-address 0000:00:06.0 < deviceID\n"+want)
+	}
 }
+
+// unreadable fails to read the interfaces of the host.
+type unreadable struct {
+	discovery.Interfaces
+	err error
+}
+
+func (u unreadable) Interface(string, string) (link.Interface, error) { return link.Interface{}, u.err }
 
 // The description of a device that was found must lead to the same device again, and sources in conflict must
 // name two devices.

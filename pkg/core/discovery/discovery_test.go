@@ -88,9 +88,8 @@ func info(t testing.TB, text string) *devinfo.Info {
 // Facts agree.
 func show(t testing.TB, d *discovery.Device, err error) string {
 	t.Helper()
-	if err != nil && d != nil {
-		t.Errorf("%v, and %+v", err, d)
-	}
+	difftest.Same(t, fmt.Sprint("a device with the error ", err), err != nil && d != nil, false)
+	difftest.Same(t, "the interface's own device is reached from elsewhere", d != nil && d.IsInterface && !d.ReachedFromInterface, false)
 	var conflict *discovery.ConflictError
 	switch {
 	case errors.As(err, &conflict):
