@@ -44,9 +44,8 @@ func TestErrorForShortFormSuggestsLongForm(t *testing.T) {
 }
 
 func TestRoutingID(t *testing.T) {
-	a := pci.Address{Bus: 0x01, Device: 0x10, Function: 2}
-	if got := a.RoutingID(); got != 0x182 {
-		t.Errorf("RoutingID of %s = %#x, want 0x182", a, got)
+	if got := (pci.Address{Bus: 0x01, Device: 0x10, Function: 2}).RoutingID(); got != 0x182 {
+		t.Errorf("got %#x, want 0x182", got)
 	}
 }
 

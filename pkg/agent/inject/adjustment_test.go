@@ -97,9 +97,7 @@ func TestItemsOfTheContainerStay(t *testing.T) {
 		g := all(test.container, others, test.userns)
 		difftest.Same(t, what, show(g), test.want)
 		for _, w := range g.withheld {
-			if w.Why == "" || w.Remedy == "" {
-				t.Errorf("%s: %+v", what, w)
-			}
+			difftest.Same(t, what+": no reason, and no remedy", []bool{w.Why == "", w.Remedy == ""}, []bool{false, false})
 		}
 	}
 }
@@ -159,9 +157,8 @@ func TestSocketDirectoryHidesNoOtherMount(t *testing.T) {
 		got = append(got, m.Destination)
 	}
 	// /a/b is allowed because /a is writable, so the runtime can create the mount point.
-	if want := []string{cdispec.InfoDir, "/a", "/a/b"}; !slices.Equal(got, want) || len(g.withheld) != 7 {
-		t.Errorf("got %q, want %q; withheld %d", got, want, len(g.withheld))
-	}
+	difftest.Equal(t, got, []string{cdispec.InfoDir, "/a", "/a/b"})
+	difftest.Equal(t, len(g.withheld), 7)
 }
 
 // A container may mount the socket's directory at another path than the declared one.

@@ -7,6 +7,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,18 +53,12 @@ func TestNetworkIsAddedInOrderAndDeletedInReverse(t *testing.T) {
 	must(t, err)
 	difftest.Equal(t, n.Started, 2)
 	difftest.Contains(t, string(result), "10.0.0.1/8")
-	if got := strings.Split(calls(), "\n"); len(got) != 3 || !strings.HasPrefix(got[0], "a ADD ") || !strings.Contains(got[0], `"domain":"first"`) ||
-		!strings.HasPrefix(got[1], "b ADD ") || !strings.Contains(got[1], "10.0.0.1/8") {
-		t.Errorf("got %q", got)
-	}
+	difftest.Equal(t, regexp.MustCompile(`(?m)^[ab] ADD |"domain":"first"|10.0.0.1/8`).FindAllString(calls(), -1), []string{"a ADD ", `"domain":"first"`, "b ADD ", "10.0.0.1/8"})
 	must(t, n.Check(json.RawMessage(`{"cniVersion": "1.0.0", "dns": {"domain": "runtime"}}`)))
-	if got := calls(); strings.Count(got, `CHECK`) != 2 || strings.Count(got, `"domain":"runtime"`) != 2 {
-		t.Errorf("got %q", got)
-	}
+	checked := calls()
+	difftest.Same(t, checked, []int{strings.Count(checked, `CHECK`), strings.Count(checked, `"domain":"runtime"`)}, []int{2, 2})
 	must(t, n.Del(result, nil)...)
-	if got := strings.Split(calls(), "\n"); len(got) != 3 || !strings.HasPrefix(got[0], "b DEL ") || !strings.Contains(got[0], "10.0.0.1/8") || !strings.HasPrefix(got[1], "a DEL ") {
-		t.Errorf("got %q", got)
-	}
+	difftest.Equal(t, regexp.MustCompile(`(?m)^[ab] DEL |10.0.0.1/8`).FindAllString(calls(), -1), []string{"b DEL ", "10.0.0.1/8", "a DEL ", "10.0.0.1/8"})
 }
 
 // Each started plugin needs a DEL, including the one that failed.
@@ -105,16 +100,12 @@ func TestFailedAddNamesPluginAndCountsStartedOnes(t *testing.T) {
 func TestDelRunsEveryPluginUnlessCallerStops(t *testing.T) {
 	n, calls := network(t, "1.0.0", map[string]string{"b": "exit 1"}, "a", "b", "c")
 	errs := n.Del(nil, nil)
-	if got := calls(); len(errs) != 1 || !strings.HasPrefix(errs[0].Error(), "b: ") || strings.Count(got, "DEL") != 3 {
-		t.Errorf("%v; %q", errs, got)
-	}
-	if errs := n.Del(json.RawMessage("{"), nil); len(errs) != 3 || calls() != "" {
-		t.Errorf("without a result to pass on: %v", errs)
-	}
+	difftest.Same(t, "errors, and plugins that run", []int{len(errs), strings.Count(calls(), "DEL")}, []int{1, 3})
+	difftest.Contains(t, errs[0].Error(), "b: ")
+	errs = n.Del(json.RawMessage("{"), nil)
+	difftest.Same(t, "without a result to pass on", []int{len(errs), strings.Count(calls(), "DEL")}, []int{3, 0})
 	errs = n.Del(nil, func(error) bool { return true })
-	if got := calls(); len(errs) != 1 || strings.Count(got, "DEL") != 2 {
-		t.Errorf("%v; %q", errs, got)
-	}
+	difftest.Same(t, "of a caller that stops", []int{len(errs), strings.Count(calls(), "DEL")}, []int{1, 2})
 }
 
 // A plugin gets the caller's result, in its version, and never one that a killed caller has left in libcni's cache.

@@ -1,6 +1,7 @@
 package grant_test
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -72,22 +73,17 @@ func TestWaysToDeviceNodes(t *testing.T) {
 				for _, n := range got.Nodes {
 					given = append(given, class(n.Path))
 				}
-				if given == nil && got.Refusals == nil {
-					t.Errorf("%s, %s, by %s: withheld without a reason", host, d.name, what)
-				}
+				at := fmt.Sprintf("%s, %s, by %s: ", host, d.name, what)
+				difftest.Same(t, at+"withheld without a reason", given == nil && got.Refusals == nil, false)
 				for _, c := range d.classes {
 					seen[c]++
-					if want := !slices.Contains(way.withheld, c); slices.Contains(given, c) != want {
-						t.Errorf("%s, %s, by %s: %s given %v, want %v", host, d.name, what, c, !want, want)
-					}
+					difftest.Same(t, at+c, slices.Contains(given, c), !slices.Contains(way.withheld, c))
 				}
 			}
 		}
 	}
 	for _, c := range []string{"verbs", "subnet manager", "vfio", "vdpa"} {
-		if seen[c] == 0 {
-			t.Errorf("no captured host has device nodes of class %s", c)
-		}
+		difftest.Same(t, "a captured host has device nodes of class "+c, seen[c] > 0, true)
 	}
 }
 

@@ -49,11 +49,9 @@ func TestFailedRecordOnFullDiskLeavesNothing(t *testing.T) {
 				e = everything(key1, "p")
 				ready := j.Writable()
 				err := j.Put(e, former)
-				if err != nil && ready == nil {
-					t.Errorf("Writable reports no error, but Put fails: %v", err)
-				}
-				if err != nil && e.Locked() != nil {
-					t.Error("the failed entry is locked")
+				if err != nil {
+					difftest.Says(t, ready)
+					difftest.Same(t, "the failed entry is locked", e.Locked() != nil, false)
 				}
 				return err
 			}

@@ -49,25 +49,16 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		if err != nil {
-			if forgotten := j.Forget(e); forgotten == nil {
-				t.Errorf("%q: Put fails and Forget does not", k)
-			}
-			if len(found) > 0 {
-				t.Errorf("%q: Put fails (%v), and leaves %q", k, err, found)
-			}
+			difftest.Says(t, j.Forget(e))
+			difftest.Same(t, "left by a Put that fails", found, []string(nil))
 			return
 		}
 		if len(found) != 1 || filepath.Dir(found[0]) != filepath.Join(dir, "state/attachments") {
 			t.Fatalf("%q makes %q", k, found)
 		}
-		if got, err := j.Get(k); err != nil || got == nil || got.Key != k {
-			t.Errorf("%q is read as %+v, %v", k, got, err)
-		}
-		if err := j.Forget(e); err != nil {
-			t.Error(err)
-		}
-		if found := difftest.Files(t, dir); len(found) > 0 {
-			t.Errorf("%q leaves %q", k, found)
-		}
+		got, err := j.Get(k)
+		difftest.Must(t, err, j.Forget(e))
+		difftest.Equal(t, got.Key, k)
+		difftest.Same(t, "left", difftest.Files(t, dir), []string(nil))
 	})
 }

@@ -289,10 +289,3 @@ func TestLaterEntryIsThatOfLaterUptimeElseTime(t *testing.T) {
 		difftest.Equal(t, e.HostSocketDir(), want)
 	}
 }
-
-// An ADD may have written the entry and be about to write the file.
-func TestUnrecordedFailsIfEntryCannotBeChecked(t *testing.T) {
-	j, dir := open(t)
-	link(t, "attachments", filepath.Join(dir, "attachments")) // a symbolic link to itself
-	difftest.Is(t, j.Unrecorded(key1, func() error { t.Error("called"); return nil }), syscall.ELOOP)
-}
