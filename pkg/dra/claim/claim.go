@@ -169,6 +169,13 @@ type sandbox struct {
 	awaited bool  // the runtime waits until the sandbox is attached
 	ended   bool  // the runtime stopped the sandbox, or attaching it failed
 	err     error // why attaching it failed
+	refused []refusal
+}
+
+// refusal is a claim that the pod of a sandbox uses and did not get when it was checked, and the reason.
+type refusal struct {
+	uid string
+	why error
 }
 
 func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }

@@ -29,9 +29,11 @@ func (e *Engine) checkClaims(ctx context.Context, sb *sandbox, others []*claim) 
 	var errs []error
 	for _, c := range others {
 		if err == nil && slices.Contains(names, c.ref.Name) {
-			var refusal error
-			refusal, err = e.checkClaim(ctx, c, sb)
-			errs = append(errs, refusal)
+			var why error
+			if why, err = e.checkClaim(ctx, c, sb); why != nil {
+				errs = append(errs, why)
+				e.table.do(func() { sb.refused = append(sb.refused, refusal{c.uid(), why}) })
+			}
 		}
 	}
 	if err != nil {

@@ -203,10 +203,12 @@ func podWith(name string, claims ...string) *corev1.Pod {
 	return pod
 }
 
-// The runtime does not wait for a slow API server, so the author of the pod learns from an Event why a container waits.
+// The runtime does not wait for a slow API server, so the author of the pod learns from an Event why a container waits. A
+// container that does not name the claim waits too, until the pod has it.
 func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		shared := r.ClaimOf("a", "u1", "one", dratest.Net("x", "net1", ""))
+		r.ReadClaims(shared, nil)
 		r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) {
 			time.Sleep(5 * time.Second)
 			return []string{"a"}, nil
@@ -219,8 +221,12 @@ func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		difftest.Equal(t, r.Notices(), []string{claim.NoticeFailed})
 		difftest.Says(t, r.CreateContainer(second, "u1_x"), "is held by pod ns/one")
-		r.EndPod(second)
-		r.EndAndUnprepare(first, "u1")
+		difftest.Says(t, createContainer(r, second), "pod ns/two: claim ns/a is held by pod ns/one")
+		r.ReadClaims(reserveFor(r, shared, "two"), nil)
+		r.EndPod(first)
+		time.Sleep(2 * time.Minute) // until the second pod has the claim
+		difftest.Must(t, createContainer(r, second), r.CreateContainer(second, "u1_x"))
+		r.EndAndUnprepare(second, "u1")
 	})
 }
 

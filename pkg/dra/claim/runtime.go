@@ -61,10 +61,10 @@ func (e *Engine) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err er
 	return fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, err)
 }
 
-// CreateContainer returns an error while the sandbox of a new container lacks a network. It does not wait, and changes no
-// container. Containers that use the claim of such a network do not come so far, because their CDI device does not exist
-// yet. If the start of the sandbox was missed, CreateContainer registers it, and its networks are attached now, unless the
-// pod has another sandbox.
+// CreateContainer returns an error while the sandbox of a new container lacks a network, or a claim that another pod holds: the
+// API server may have told of it after the sandbox had started. It does not wait, and changes no container. Containers that
+// use the claim of such a network do not come so far, because their CDI device does not exist yet. If the start of the sandbox
+// was missed, CreateContainer registers it, and its networks are attached now, unless the pod has another sandbox.
 func (e *Engine) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	defer e.metrics.event("CreateContainer", time.Now(), new(error)) // a refusal is no failure of the driver
 	e.table.mu.Lock()
@@ -76,9 +76,11 @@ func (e *Engine) CreateContainer(_ context.Context, pod *api.PodSandbox, _ *api.
 		sb.seen = time.Now()
 	}
 	c, at := e.table.lacking(sb)
-	switch {
+	switch refused := e.table.refusalOf(sb); {
 	case sb.ended:
 		return nil, nil, sb.err
+	case refused != nil:
+		return nil, nil, fmt.Errorf("pod %s/%s: %w", sb.Pod.Namespace, sb.Pod.Name, refused)
 	case c == nil:
 		return nil, nil, nil
 	case missed && e.table.sandboxOf(sb.Pod.UID) == nil: // otherwise the pod has a newer sandbox, and this container is late
@@ -115,7 +117,7 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 		defer cancel()
 		err := e.checkClaims(limited, sb, others)
 		checked <- err
-		if err != nil && ctx.Err() != nil { // gates keep out the containers that use the claims
+		if err != nil && ctx.Err() != nil { // nobody waits for the answer, and CreateContainer keeps out the containers
 			e.notices.send(sb.Pod, NoticeFailed, err.Error())
 		}
 	}()

@@ -76,6 +76,16 @@ func (t *table) failSandbox(sb *sandbox, why error) {
 	t.notifyWaiters()
 }
 
+// refusalOf returns why the pod of a sandbox has not got a claim that it uses, or nil. The mutex must be held.
+func (t *table) refusalOf(sb *sandbox) error {
+	for _, r := range sb.refused {
+		if c := t.claims[r.uid]; c == nil || !c.isFor(sb.Pod) {
+			return r.why
+		}
+	}
+	return nil
+}
+
 // lacking returns a network that all containers of a sandbox need and that is not attached yet, or nil. The mutex must be
 // held.
 func (t *table) lacking(sb *sandbox) (*claim, *state.Attachment) {
