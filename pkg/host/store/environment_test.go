@@ -1,142 +1,106 @@
 package store_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
-// inNamespace runs the calling test in a child process, as root of new user and mount namespaces. It returns
-// true in the child.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	const child = "STORE_TEST_CHILD"
-	if os.Getenv(child) != "" {
-		return true
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), child+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
-	}
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		if os.Getenv("DEVINFO_NETNS") == "must" {
-			t.Fatalf("no user namespaces here: %v", err)
-		}
-		t.Skipf("no user namespaces here: %v", err)
-	}
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
-}
-
+// mount mounts a disk for one test, which runs inside [linktest.Run].
 func mount(t *testing.T, flags uintptr, options string) string {
 	t.Helper()
 	dir := t.TempDir()
 	difftest.Must(t, syscall.Mount("tmpfs", dir, "tmpfs", flags, options))
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err) // fails if a file is still open
-		}
-	})
+	t.Cleanup(func() { difftest.Must(t, syscall.Unmount(dir, 0)) }) // fails if a file is still open
 	return dir
 }
 
 // A failed write keeps the old content and leaves no temporary file.
 func TestFullDiskKeepsOldFiles(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	for options, c := range map[string]struct {
-		fill     int // size of net2 in bytes
-		content  []byte
-		writable error
-	}{
-		"size=64k":    {0, make([]byte, 100<<10), nil},
-		"size=68k":    {64 << 10, []byte("new"), syscall.ENOSPC}, // the disk is full
-		"nr_inodes=3": {0, nil, syscall.ENOSPC},
-	} {
-		d := store.Open(mount(t, 0, options))
-		difftest.Must(t, d.Write("net1", []byte("old")))
-		difftest.Must(t, d.Write("net2", make([]byte, c.fill)))
-		if err := d.Write("net1", c.content); !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("")) {
-			t.Errorf("%s: Write: got %v", options, err)
+	linktest.Run(t, func(t *testing.T) {
+		for options, c := range map[string]struct {
+			fill     int // size of net2 in bytes
+			content  []byte
+			writable error
+		}{
+			"size=64k":    {0, make([]byte, 100<<10), nil},
+			"size=68k":    {64 << 10, []byte("new"), syscall.ENOSPC}, // the disk is full
+			"nr_inodes=3": {0, nil, syscall.ENOSPC},
+		} {
+			d := store.Open(mount(t, 0, options))
+			difftest.Must(t, d.Write("net1", []byte("old")))
+			difftest.Must(t, d.Write("net2", make([]byte, c.fill)))
+			if err := d.Write("net1", c.content); !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), d.Path("")) {
+				t.Errorf("%s: Write: got %v", options, err)
+			}
+			if err := store.Open(d.Path("cni")).Writable(); !errors.Is(err, c.writable) || err != nil && err.Error() != d.Path("")+": not writable: no space left on device" {
+				t.Errorf("%s: Writable: got %v", options, err)
+			}
+			expect(t, d, "net1", "old")
+			difftest.Holds(t, d.Path(""), "net1", "net2")
+			difftest.Must(t, d.Remove("net1"))
+			difftest.Holds(t, d.Path(""), "net2")
 		}
-		if err := store.Open(d.Path("cni")).Writable(); !errors.Is(err, c.writable) || err != nil && err.Error() != d.Path("")+": not writable: no space left on device" {
-			t.Errorf("%s: Writable: got %v", options, err)
-		}
-		expect(t, d, "net1", "old")
-		difftest.Holds(t, d.Path(""), "net1", "net2")
-		difftest.Must(t, d.Remove("net1"))
-		difftest.Holds(t, d.Path(""), "net2")
-	}
+	})
 }
 
 // A file system without a limit of files or blocks reports none.
 func TestRoomCountsFreeFilesAndBlocks(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	for options, room := range map[string]error{
-		"nr_inodes=0,size=0": nil, "nr_inodes=0,size=1m": nil, "nr_inodes=100,size=0": nil, "nr_inodes=0,size=64k": syscall.ENOSPC, "nr_inodes=20,size=0": syscall.ENOSPC,
-		"nr_inodes=41,size=0": nil, "nr_inodes=40,size=0": syscall.ENOSPC, fmt.Sprint("nr_inodes=0,size=", 40*os.Getpagesize()): nil,
-	} {
-		difftest.Is(t, store.Open(mount(t, 0, options)+"/cni").Room(40), room)
-	}
+	linktest.Run(t, func(t *testing.T) {
+		for options, room := range map[string]error{
+			"nr_inodes=0,size=0": nil, "nr_inodes=0,size=1m": nil, "nr_inodes=100,size=0": nil, "nr_inodes=0,size=64k": syscall.ENOSPC, "nr_inodes=20,size=0": syscall.ENOSPC,
+			"nr_inodes=41,size=0": nil, "nr_inodes=40,size=0": syscall.ENOSPC, fmt.Sprint("nr_inodes=0,size=", 40*os.Getpagesize()): nil,
+		} {
+			difftest.Is(t, store.Open(mount(t, 0, options)+"/cni").Room(40), room)
+		}
+	})
 }
 
 // The file system devpts has no unnamed files, and an ordinary user may mount it.
 func TestWritableChecksModeIfUnnamedFilesAreUnsupported(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	dir := t.TempDir()
-	difftest.Must(t, syscall.Mount("devpts", dir, "devpts", 0, "newinstance"))
-	t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
-	if f, err := os.OpenFile(dir, 0o20000000|syscall.O_DIRECTORY|os.O_WRONLY, 0o600); err == nil {
-		f.Close()
-		t.Fatal("it has nameless files")
-	}
-	difftest.Must(t, store.Open(dir).Writable())
-	difftest.Must(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
-	if err := store.Open(dir).Writable(); !errors.Is(err, syscall.EROFS) || !strings.HasPrefix(err.Error(), dir+": not writable: ") {
-		t.Errorf("read-only: got %v", err)
-	}
+	linktest.Run(t, func(t *testing.T) {
+		dir := t.TempDir()
+		difftest.Must(t, syscall.Mount("devpts", dir, "devpts", 0, "newinstance"))
+		t.Cleanup(func() { _ = syscall.Unmount(dir, 0) })
+		if f, err := os.OpenFile(dir, 0o20000000|syscall.O_DIRECTORY|os.O_WRONLY, 0o600); err == nil {
+			f.Close()
+			t.Fatal("it has nameless files")
+		}
+		difftest.Must(t, store.Open(dir).Writable())
+		difftest.Must(t, syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_BIND|syscall.MS_RDONLY, ""))
+		if err := store.Open(dir).Writable(); !errors.Is(err, syscall.EROFS) || !strings.HasPrefix(err.Error(), dir+": not writable: ") {
+			t.Errorf("read-only: got %v", err)
+		}
+	})
 }
 
 func TestReadOnlyDiskIsNotWritable(t *testing.T) {
-	if !inNamespace(t) {
-		return
-	}
-	dir := mount(t, syscall.MS_RDONLY, "")
-	d := store.Open(dir + "/devinfo/cni")
-	for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
-		if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), dir) {
-			t.Errorf("%s: got %v", method, err)
+	linktest.Run(t, func(t *testing.T) {
+		dir := mount(t, syscall.MS_RDONLY, "")
+		d := store.Open(dir + "/devinfo/cni")
+		for method, err := range map[string]error{"Write": d.Write("net1", nil), "Writable": d.Writable()} {
+			if !errors.Is(err, syscall.EROFS) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("%s: got %v", method, err)
+			}
 		}
-	}
-	for _, d := range []*store.Dir{d, store.Open(dir)} {
-		if err := errors.Join(d.Remove("net1"), d.Sweep(nil)); err != nil {
-			t.Errorf("with nothing to do: %v", err)
+		for _, d := range []*store.Dir{d, store.Open(dir)} {
+			if err := errors.Join(d.Remove("net1"), d.Sweep(nil)); err != nil {
+				t.Errorf("with nothing to do: %v", err)
+			}
 		}
-	}
+	})
 }
 
 func TestWritableChecksNearestAncestorAndCreatesNothing(t *testing.T) {
@@ -228,10 +192,7 @@ func TestTemporaryFileOfOtherUserIsNotReused(t *testing.T) {
 	const temp = ".net1.devinfo"
 	difftest.Write(t, d.Path(temp), "theirs", 0o644)
 	difftest.Must(t, os.Chown(d.Path(temp), 65534, 65534))
-	theirs, err := os.Open(d.Path(temp))
-	difftest.Must(t, err)
-	defer theirs.Close()
-	difftest.Must(t, syscall.Flock(int(theirs.Fd()), syscall.LOCK_EX))
+	storetest.Lock(t, d.Path(temp))
 	if err := d.Write("net1", []byte("new")); err != nil { // does not wait for the other user's lock
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/host/store"
+	"devinfo-cni.io/pkg/host/store/storetest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -157,9 +158,7 @@ func TestWriteWaitsOnlyForWriterOfSameName(t *testing.T) {
 	go func() { written <- d.Write("net1", []byte("second")) }()
 	difftest.Must(t, d.Write("net2", nil))
 	awaitWaiter(t, temp)
-	_, err := temp.WriteString("first")
-	difftest.Must(t, err)
-	difftest.Must(t, os.Rename(temp.Name(), d.Path("net1"))) // the last step of Write
+	difftest.Must(t, os.WriteFile(temp.Name(), []byte("first"), 0o600), os.Rename(temp.Name(), d.Path("net1"))) // the last steps of Write
 	expect(t, d, "net1", "first")
 	temp.Close()
 	difftest.Must(t, <-written)
@@ -199,13 +198,8 @@ func TestSweepRemovesOnlyFilesOfDeadWriters(t *testing.T) {
 // lockTemporary creates and locks the temporary file, like a writer in another process.
 func lockTemporary(t *testing.T, d *store.Dir, name string) *os.File {
 	t.Helper()
-	f, err := os.OpenFile(d.Path("."+name+".devinfo"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err == nil {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-	}
-	difftest.Must(t, err)
-	t.Cleanup(func() { f.Close() })
-	return f
+	difftest.Write(t, d.Path("."+name+".devinfo"), "", 0o600)
+	return storetest.Lock(t, d.Path("."+name+".devinfo"))
 }
 
 // awaitWaiter waits until a process waits for the lock of f, see proc_locks(5).

@@ -93,16 +93,6 @@ func TestUnreachableDirectoryIsAnError(t *testing.T) {
 	difftest.Is(t, store.Own("/"+strings.Repeat("x", 256)), syscall.ENAMETOOLONG)
 }
 
-// inEmptyRun is inNamespace with an empty /run, which belongs to root and has mode 0755.
-func inEmptyRun(t *testing.T) bool {
-	t.Helper()
-	if !inNamespace(t) {
-		return false
-	}
-	difftest.Must(t, syscall.Mount("tmpfs", "/run", "tmpfs", 0, "mode=0755"))
-	return true
-}
-
 // expectWhy fails the test unless the error says why, or is nil if why is "".
 func expectWhy(t *testing.T, what string, err error, why string) {
 	t.Helper()
@@ -112,89 +102,86 @@ func expectWhy(t *testing.T, what string, err error, why string) {
 }
 
 func TestUnexposedNeedsRootOwnedPath(t *testing.T) {
-	if !inEmptyRun(t) {
-		return
-	}
-	dir := func(path string, mode uint32) { difftest.Must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
-	dir("/run/alone", 0o755)
-	dir("/run/alone/infos", 0)
-	dir("/run/alone/group", 0o775)
-	dir("/run/alone/group/infos", 0o755)
-	dir("/run/tmp", 0o1777)
-	dir("/run/tmp/infos", 0o755)
-	difftest.Must(t, os.WriteFile("/run/file", nil, 0o644))
-	for link, target := range map[string]string{
-		"/run/absolute": "/run/alone", "/run/alone/relative": "../alone/infos", "/run/into": "tmp/infos", "/run/nowhere": "gone/infos",
-		"/run/tmp/out": "/run/alone", "/run/round": "round", "/run/root": "/", "/run/through": "/run/tmp/../alone",
-	} {
-		difftest.Must(t, os.Symlink(target, link))
-	}
-	target := "/run/alone"
-	for n := range 41 { // the kernel follows 40
-		link := fmt.Sprint("/run/", n+1, "links")
-		difftest.Must(t, os.Symlink(target, link))
-		target = link
-	}
-	for path, why := range map[string]string{
-		"/run/40links": "", "/run/41links": "too many levels of symbolic links",
-		"/": "", "/run/root": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
-		"/run/alone/gone/infos": "", "/run/nowhere": "", // only root can create these
-		"/run/alone/group":       "/run/alone/group has mode drwxrwxr-x",
-		"/run/alone/group/infos": "/run/alone/group has mode drwxrwxr-x",
-		"/run/tmp":               "/run/tmp has mode dtrwxrwxrwx",
-		"/run/tmp/infos":         "/run/tmp has mode dtrwxrwxrwx", // any user could create it after a deletion
-		"/run/tmp/gone":          "/run/tmp has mode dtrwxrwxrwx",
-		"/run/into":              "/run/tmp has mode dtrwxrwxrwx",
-		"/run/tmp/out":           "/run/tmp has mode dtrwxrwxrwx",
-		"/run/through":           "/run/tmp has mode dtrwxrwxrwx",
-		"/run/round":             "too many levels of symbolic links",
-		"/run/file/infos":        "not a directory",
-		"run":                    "must be an absolute path",
-	} {
-		expectWhy(t, path, store.Unexposed(path), why)
-	}
+	linktest.Run(t, func(t *testing.T) {
+		dir := func(path string, mode uint32) { difftest.Must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
+		dir("/run/alone", 0o755)
+		dir("/run/alone/infos", 0)
+		dir("/run/alone/group", 0o775)
+		dir("/run/alone/group/infos", 0o755)
+		dir("/run/tmp", 0o1777)
+		dir("/run/tmp/infos", 0o755)
+		difftest.Must(t, os.WriteFile("/run/file", nil, 0o644))
+		for link, target := range map[string]string{
+			"/run/absolute": "/run/alone", "/run/alone/relative": "../alone/infos", "/run/into": "tmp/infos", "/run/nowhere": "gone/infos",
+			"/run/tmp/out": "/run/alone", "/run/round": "round", "/run/root": "/", "/run/through": "/run/tmp/../alone",
+		} {
+			difftest.Must(t, os.Symlink(target, link))
+		}
+		target := "/run/alone"
+		for n := range 41 { // the kernel follows 40
+			link := fmt.Sprint("/run/", n+1, "links")
+			difftest.Must(t, os.Symlink(target, link))
+			target = link
+		}
+		for path, why := range map[string]string{
+			"/run/40links": "", "/run/41links": "too many levels of symbolic links",
+			"/": "", "/run/root": "", "/run/alone": "", "/run/alone/infos": "", "/run/absolute/infos": "", "/run/alone/relative": "",
+			"/run/alone/gone/infos": "", "/run/nowhere": "", // only root can create these
+			"/run/alone/group":       "/run/alone/group has mode drwxrwxr-x",
+			"/run/alone/group/infos": "/run/alone/group has mode drwxrwxr-x",
+			"/run/tmp":               "/run/tmp has mode dtrwxrwxrwx",
+			"/run/tmp/infos":         "/run/tmp has mode dtrwxrwxrwx", // any user could create it after a deletion
+			"/run/tmp/gone":          "/run/tmp has mode dtrwxrwxrwx",
+			"/run/into":              "/run/tmp has mode dtrwxrwxrwx",
+			"/run/tmp/out":           "/run/tmp has mode dtrwxrwxrwx",
+			"/run/through":           "/run/tmp has mode dtrwxrwxrwx",
+			"/run/round":             "too many levels of symbolic links",
+			"/run/file/infos":        "not a directory",
+			"run":                    "must be an absolute path",
+		} {
+			expectWhy(t, path, store.Unexposed(path), why)
+		}
+	})
 }
 
 // A link in the node's root must lead to a directory of the node, not of the container.
 func TestUnexposedBelowFollowsLinksInRoot(t *testing.T) {
-	if !inEmptyRun(t) {
-		return
-	}
-	difftest.Must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
-	difftest.Must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
-	difftest.Must(t, store.UnexposedBelow("/run/host", "/var/run/infos"), os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
-	difftest.Says(t, store.UnexposedBelow("/run/host", "/out"), "/run/open has mode")
+	linktest.Run(t, func(t *testing.T) {
+		difftest.Must(t, os.MkdirAll("/run/host/run/infos", 0o755), os.MkdirAll("/run/host/var", 0o755), os.Mkdir("/run/open", 0), syscall.Chmod("/run/open", 0o777))
+		difftest.Must(t, os.Symlink("/run", "/run/host/var/run"), os.Symlink("../../../run/open", "/run/host/out"))
+		difftest.Must(t, store.UnexposedBelow("/run/host", "/var/run/infos"), os.Mkdir("/run/host/run/open", 0), syscall.Chmod("/run/host/run/open", 0o777))
+		difftest.Says(t, store.UnexposedBelow("/run/host", "/out"), "/run/open has mode")
+	})
 }
 
 // A journal may be below a directory with the sticky bit, as those of tests are below /tmp.
 func TestOwnLetsStickyDirectoriesAbovePass(t *testing.T) {
-	if !inEmptyRun(t) {
-		return
-	}
-	dir := func(path string, mode uint32) { difftest.Must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
-	dir("/run/tmp", 0o1777)
-	dir("/run/tmp/state", 0o700)
-	dir("/run/tmp/state/open", 0o1777)
-	dir("/run/tmp/group", 0o775)
-	dir("/run/tmp/group/state", 0o700)
-	difftest.Must(t, os.Symlink("/run/tmp/group/state", "/run/tmp/state/link"), os.Symlink("/run/tmp/state", "/run/tmp/link"), os.WriteFile("/run/file", nil, 0o666))
-	for _, c := range []struct {
-		dir   string
-		names []string
-		why   string
-	}{
-		{"/run/tmp/state", []string{"gone", "gone/below"}, ""},
-		{"/run/tmp/link", nil, ""},
-		{"/run/file/state", nil, ""},
-		{"/run/tmp/gone", []string{"below"}, ""},
-		{"/run/tmp", nil, "/run/tmp has mode dtrwxrwxrwx"},
-		{"/run/tmp/state", []string{"gone", "open"}, "/run/tmp/state/open has mode dtrwxrwxrwx"},
-		{"/run/tmp/state", []string{"link"}, "/run/tmp/group has mode drwxrwxr-x"},
-		{"/run/tmp/group/state", nil, "/run/tmp/group has mode drwxrwxr-x"},
-		{"/run/tmp/state/link", nil, "/run/tmp/group has mode drwxrwxr-x"},
-	} {
-		expectWhy(t, fmt.Sprint(c.dir, c.names), store.Own(c.dir, c.names...), c.why)
-	}
+	linktest.Run(t, func(t *testing.T) {
+		dir := func(path string, mode uint32) { difftest.Must(t, os.Mkdir(path, 0o755), syscall.Chmod(path, mode)) }
+		dir("/run/tmp", 0o1777)
+		dir("/run/tmp/state", 0o700)
+		dir("/run/tmp/state/open", 0o1777)
+		dir("/run/tmp/group", 0o775)
+		dir("/run/tmp/group/state", 0o700)
+		difftest.Must(t, os.Symlink("/run/tmp/group/state", "/run/tmp/state/link"), os.Symlink("/run/tmp/state", "/run/tmp/link"), os.WriteFile("/run/file", nil, 0o666))
+		for _, c := range []struct {
+			dir   string
+			names []string
+			why   string
+		}{
+			{"/run/tmp/state", []string{"gone", "gone/below"}, ""},
+			{"/run/tmp/link", nil, ""},
+			{"/run/file/state", nil, ""},
+			{"/run/tmp/gone", []string{"below"}, ""},
+			{"/run/tmp", nil, "/run/tmp has mode dtrwxrwxrwx"},
+			{"/run/tmp/state", []string{"gone", "open"}, "/run/tmp/state/open has mode dtrwxrwxrwx"},
+			{"/run/tmp/state", []string{"link"}, "/run/tmp/group has mode drwxrwxr-x"},
+			{"/run/tmp/group/state", nil, "/run/tmp/group has mode drwxrwxr-x"},
+			{"/run/tmp/state/link", nil, "/run/tmp/group has mode drwxrwxr-x"},
+		} {
+			expectWhy(t, fmt.Sprint(c.dir, c.names), store.Own(c.dir, c.names...), c.why)
+		}
+	})
 }
 
 func TestDirectoryOfAnotherUserIsExposed(t *testing.T) {

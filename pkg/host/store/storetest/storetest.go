@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"devinfo-cni.io/test/difftest"
 )
 
 // Disk is a tmpfs for one test.
@@ -21,12 +23,8 @@ type Disk struct {
 func Mount(t *testing.T, inodes int) Disk {
 	t.Helper()
 	d := Disk{t.TempDir(), t}
-	d.mount("tmpfs", 0, fmt.Sprint("size=1m,mode=755,nr_inodes=", inodes))
-	t.Cleanup(func() {
-		if err := syscall.Unmount(d.Dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	difftest.Must(t, syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, fmt.Sprint("size=1m,mode=755,nr_inodes=", inodes)))
+	t.Cleanup(func() { difftest.Must(t, syscall.Unmount(d.Dir, 0)) })
 	return d
 }
 
@@ -37,39 +35,29 @@ func (d Disk) ReadOnly(is bool) {
 	if is {
 		flags |= syscall.MS_RDONLY
 	}
-	d.mount("", flags, "")
-}
-
-func (d Disk) mount(source string, flags uintptr, options string) {
-	d.t.Helper()
-	if err := syscall.Mount(source, d.Dir, "tmpfs", flags, options); err != nil {
-		d.t.Fatal(err)
-	}
+	difftest.Must(d.t, syscall.Mount("", d.Dir, "tmpfs", flags, ""))
 }
 
 // Fill uses up all inodes except left, until the returned function is called.
 func (d Disk) Fill(left int) (empty func()) {
 	d.t.Helper()
-	path := func(n int) string { return filepath.Join(d.Dir, fmt.Sprint("fill", n)) }
-	n := 0
-	for ; ; n++ {
-		err := os.Symlink("x", path(n))
-		if errors.Is(err, syscall.ENOSPC) {
-			break
-		} else if err != nil {
-			d.t.Fatal(err)
+	var list []string
+	for full := false; !full; {
+		path := filepath.Join(d.Dir, fmt.Sprint("fill", len(list)))
+		err := os.Symlink("x", path)
+		if full = errors.Is(err, syscall.ENOSPC); !full {
+			difftest.Must(d.t, err)
+			list = append(list, path)
 		}
 	}
-	remove := func(all int) {
-		for ; n > 0 && all > 0; all-- {
-			n--
-			if err := os.Remove(path(n)); err != nil {
-				d.t.Error(err)
-			}
+	remove := func(n int) {
+		for ; n > 0 && len(list) > 0; n-- {
+			difftest.Must(d.t, os.Remove(list[0]))
+			list = list[1:]
 		}
 	}
 	remove(left)
-	return func() { remove(n) }
+	return func() { remove(len(list)) }
 }
 
 // Lock locks a file or directory as another process would. Closing the file unlocks it.
@@ -79,9 +67,7 @@ func Lock(t *testing.T, path string) *os.File {
 	if err == nil {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	difftest.Must(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
