@@ -16,6 +16,7 @@ import (
 	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/finding"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/test/difftest"
 	"devinfo-cni.io/test/goldentest"
@@ -45,7 +46,11 @@ func live(change func(l *doctor.Live)) *doctor.Live {
 // evidence is the input of doctor in an archive, with what commands do not print of attachments and claims.
 type evidence struct {
 	doctor.Evidence
-	OfferError  string
+	OfferError string
+	Devices    []struct {
+		hostdev.Device
+		Parent string // name of a device above
+	}
 	Attachments []struct {
 		node.Attachment
 		Has     []string
@@ -66,6 +71,13 @@ func parsed(t *testing.T, text []byte) *doctor.Evidence {
 	if e.OfferError != "" {
 		e.Evidence.OfferError = errors.New(e.OfferError)
 	}
+	at := map[string]*hostdev.Device{}
+	for n := range e.Devices {
+		d := &e.Devices[n].Device
+		d.At, d.Parent = d.Place(), at[e.Devices[n].Parent]
+		at[d.At.Name] = d
+		e.Evidence.Devices = append(e.Evidence.Devices, d)
+	}
 	for _, a := range e.Attachments {
 		a.Attachment.Has, a.Attachment.Verdict = a.Has, &a.Verdict
 		e.Evidence.Attachments = append(e.Evidence.Attachments, a.Attachment)
@@ -83,7 +95,8 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 		for pair := range slices.Chunk(archive.Files, 2) {
 			var text strings.Builder
 			silent := maps.Clone(healthy)
-			for _, f := range doctor.Diagnose(parsed(t, pair[0].Data)) {
+			e := parsed(t, pair[0].Data)
+			for _, f := range doctor.Diagnose(e) {
 				delete(silent, f.Check)
 				line := fmt.Sprintf("%s %s: %s\n", f.Level, f.Check, f.Text)
 				if f.Remedy != "" {
@@ -100,6 +113,11 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			}
 			for _, check := range slices.Sorted(maps.Keys(silent)) {
 				text.WriteString("nothing of " + check + "\n")
+			}
+			for _, d := range e.Devices {
+				for _, f := range e.Unusable(d.At.Name) {
+					fmt.Fprintf(&text, "inspect %s: %s: %s\n", d.At.Name, f.Found, f.Remedy)
+				}
 			}
 			goldentest.Section(t, &pair[1], text.String())
 		}

@@ -1,7 +1,6 @@
 package doctor_test
 
 import (
-	"cmp"
 	"strings"
 	"testing"
 
@@ -16,7 +15,6 @@ import (
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
-	"devinfo-cni.io/test/difftest"
 )
 
 // free is a node with a device of each kind, which no pod has.
@@ -129,96 +127,6 @@ func TestFreeDeviceThatNextPodCannotUseIsAProblem(t *testing.T) {
 					t.Errorf("%s, %s, in a pod by %s: %+v", kind, rule, how, problems(e))
 				}
 			}
-		}
-	}
-}
-
-// An interface that is not on the host may be in a namespace that nobody but its owner knows.
-func TestInterfaceOfFreeDeviceIsSought(t *testing.T) {
-	const usable, unknown = "1 free device, usable", "0 devices, usable unless pods have them" // the VF, or what is on it
-	elsewhere := []settings.Condition{{Device: "0000:03:00.3", Elsewhere: "net1 in /proc/7/ns/net"}, {Device: "0000:03:00.4", Elsewhere: "net9 in /proc/9/ns/net"}}
-	for name, test := range map[string]struct {
-		want   string // rule, else the text
-		change func(e *doctor.Evidence, d *hostdev.Device)
-	}{
-		"nowhere":                     {"lost-interface", func(*doctor.Evidence, *hostdev.Device) {}},
-		"in a container":              {"interface-elsewhere", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions = elsewhere }},
-		"another's is there":          {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Conditions = elsewhere[1:] }},
-		"namespaces are invisible":    {"interface-unseen", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Blind = true }},
-		"pods are unknown":            {unknown, func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Blind, e.Live.Kubelet = true, false }},
-		"the kubelet does not answer": {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live.Kubelet = false }},
-		"in a container, pods unknown": {unknown, func(e *doctor.Evidence, _ *hostdev.Device) {
-			e.Live.Kubelet, e.Live.Conditions = false, elsewhere
-		}},
-		"a VM has it": {usable, func(_ *doctor.Evidence, d *hostdev.Device) { d.Driver = "vfio-pci" }},
-		"it has a vDPA device": {usable, func(e *doctor.Evidence, d *hostdev.Device) {
-			e.Devices = append(e.Devices, vdpa(d, "vhost"))
-		}},
-		"a pod has the VF below a vDPA device": {"0 free devices, usable", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.Devices = append(e.Devices, vdpa(d, ""))
-			takes["a lease"](e, d.At.Name)
-		}},
-		"a pod has the vDPA device": {"0 free devices, usable", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.Devices = append(e.Devices, vdpa(d, "vhost"))
-			takes["a lease"](e, "vdpa0")
-		}},
-		"a pod has the vDPA device of a VF whose link is down": {"0 free devices, usable", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.Devices, e.VFs[0].LinkState = append(e.Devices, vdpa(d, "vhost")), nl.IFLA_VF_LINK_STATE_DISABLE
-			takes["a lease"](e, "vdpa0")
-		}},
-		"a pod shares the PF":      {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { takes["a name"](e, "0000:03:00.0") }},
-		"it has RDMA devices only": {usable, func(_ *doctor.Evidence, d *hostdev.Device) { d.RDMA.Devices = []string{"mlx5_3"} }},
-		"interfaces cannot be read": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
-			d.Ports, d.IfName, e.Live.Blind = []sysfs.Port{{Name: "eth3"}}, "eth3", true
-		}},
-		"a soft-RDMA device is on it": {"soft-rdma", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.RDMA, d.Ports, d.IfName = []sysfs.RDMADevice{{Name: "siw0"}, {Name: "rxe0", Netdev: "eth3"}, {Name: "mlx5_3", Device: "x", Netdev: "eth3"}}, []sysfs.Port{{Name: "eth3"}}, "eth3"
-		}},
-		"one is on no interface": {"lost-interface", func(e *doctor.Evidence, _ *hostdev.Device) { e.RDMA = []sysfs.RDMADevice{{Name: "siw0"}} }},
-		"erdma": {usable + ", as far as their settings could be read", func(e *doctor.Evidence, d *hostdev.Device) {
-			e.RDMA, d.Ports, d.IfName, d.RDMA.Devices = []sysfs.RDMADevice{{Name: "erdma_0", Netdev: "eth3"}, {Name: "mlx5_3", Device: "x", Netdev: "eth3"}}, []sysfs.Port{{Name: "eth3"}}, "eth3", []string{"erdma_0"}
-		}},
-		"the capture has no live facts": {"", func(e *doctor.Evidence, _ *hostdev.Device) { e.Live = nil }},
-	} {
-		e, d := free(hostdev.VF)
-		breaks["interface"](e, d)
-		test.change(e, d)
-		got := ""
-		for _, f := range doctor.Diagnose(e) {
-			if f.Check == "usable" {
-				got += cmp.Or(f.Rule, f.Text)
-			}
-			if f.Rule == "interface-elsewhere" {
-				difftest.Contains(t, f.Text, elsewhere[0].Elsewhere)
-			}
-		}
-		difftest.Same(t, name, got, test.want)
-		difftest.Same(t, name+": inspect says it", e.Unusable(d.At.Name) != nil, strings.Contains(got, "interface-") || got == "lost-interface")
-	}
-}
-
-func vdpa(below *hostdev.Device, driver string) *hostdev.Device {
-	d := &hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.VDPA, VDPA: "vdpa0"}, Parent: below, Driver: driver}
-	d.At = d.Place()
-	return d
-}
-
-func TestLastPodOfFreeDeviceIsNamed(t *testing.T) {
-	for want, change := range map[string]func(e *doctor.Evidence){
-		"; the last pod known is ns/a ": func(e *doctor.Evidence) {
-			for pod, device := range map[string]string{"a": "0000:03:00.3", "b": "0000:03:00.4"} {
-				e.Attachments = append(e.Attachments, node.Attachment{Identity: node.Identity{Namespace: "ns", Pod: pod, State: check.Stale}, Device: device, Verdict: &node.Comparison{}})
-			}
-		},
-		"; sriov-cni last gave it to /n1 ": func(e *doctor.Evidence) {
-			e.Live.Locks = []journal.SRIOVLock{{Device: "0000:03:00.3", Netns: "/n1", Gone: true}, {Device: "0000:03:00.4", Netns: "/n0", Gone: true}}
-		},
-	} {
-		e, d := free(hostdev.VF)
-		breaks["noarp"](e, d)
-		change(e)
-		if got := problems(e); len(got) != 1 || !strings.Contains(got[0].Text, want) {
-			t.Errorf("%+v", got)
 		}
 	}
 }
