@@ -180,6 +180,8 @@ func TestScrubRenamesConsistently(t *testing.T) {
 	}
 	_, err = linkhost.New(h)
 	difftest.Must(t, err)
+	sorted := slices.IsSortedFunc(txtar.Parse([]byte(text)).Files, func(a, b txtar.File) int { return strings.Compare(a.Name, b.Name) })
+	difftest.Same(t, "the entries tell nothing of the order of former names", sorted, true)
 	difftest.Same(t, "the same host again", taken(t, revealing(t), true), text)
 	for _, a := range regexp.MustCompile(`"(?:address|gateway)":"([0-9.]+)[/"]`).FindAllStringSubmatch(text, -1) {
 		if ip, err := netip.ParseAddr(a[1]); err != nil || !netip.MustParsePrefix("198.18.0.0/15").Contains(ip) {
@@ -264,6 +266,7 @@ func TestCaptureIncludesFilesOfAttachmentsInAnyDirectory(t *testing.T) {
 	}
 	difftest.Must(t, j.Put(&e, nil))
 	e.Unlock()
+	difftest.Write(t, root+node.StateDir+"/attachments/net@adding@net1", `{"network": "net", "containerID": "adding", "ifName": "net1"}`, 0o600) // without a namespace
 	files := map[string]bool{
 		"/elsewhere/f.json": true, "/run/cdi2/vendor.example-nic_x.json": true, "/var/run/cdi/devinfo-cni.io-attachment_a.json": true,
 		"/var/run/cdi/other.json": false, "/elsewhere/other.json": false, "/other.json": false,
@@ -330,6 +333,7 @@ func TestCaptureNotesWhatItLeavesOut(t *testing.T) {
 	difftest.Write(t, root+node.DeviceInfoDir+"/more", "", 0o600)
 	difftest.Must(t, syscall.Mkfifo(root+node.DeviceInfoDir+"/pipe", 0o600), os.Truncate(root+node.DeviceInfoDir+"/most", 4<<20), os.Truncate(root+node.DeviceInfoDir+"/more", 4<<20+1))
 	difftest.Must(t, os.Symlink("/etc/passwd", root+node.DeviceInfoDir+"/strange"))
+	difftest.Write(t, root+node.StateDir+"/claims/u9", `{"format": 99, "uid": 9}`, 0o600) // of a newer devinfo, so it is not corrupt
 	difftest.Write(t, root+node.StateDir+"/attachments/net@a@net1", `{"dir":"`+node.DevicePluginDir+`","file":"x"}`, 0o600)
 	h, err := capturefile.Parse([]byte("x: y\n-- sys/class/net/e0 -> ../../devices/e0 --\n-- sys/devices/e0/address !EACCES --\n-- sys/devices/e0/type !EACCES --\n-- sys/devices/e0/dev_port !EINVAL --\n-- sys/devices/e0/power/ --\n"))
 	difftest.Must(t, err)
