@@ -335,11 +335,13 @@ func TestCaptureNotesWhatItLeavesOut(t *testing.T) {
 	difftest.Must(t, os.Symlink("/etc/passwd", root+node.DeviceInfoDir+"/strange"))
 	difftest.Write(t, root+node.StateDir+"/claims/u9", `{"format": 99, "uid": 9}`, 0o600) // of a newer devinfo, so it is not corrupt
 	difftest.Write(t, root+node.StateDir+"/attachments/net@a@net1", `{"dir":"`+node.DevicePluginDir+`","file":"x"}`, 0o600)
-	h, err := capturefile.Parse([]byte("x: y\n-- sys/class/net/e0 -> ../../devices/e0 --\n-- sys/devices/e0/address !EACCES --\n-- sys/devices/e0/type !EACCES --\n-- sys/devices/e0/dev_port !EINVAL --\n-- sys/devices/e0/power/ --\n"))
+	h, err := capturefile.Parse([]byte("x: y\n-- sys/class/net/e0 -> ../../devices/e0 --\n-- sys/devices/e0/address !EACCES --\n-- sys/devices/e0/type !EACCES --\n-- sys/devices/e0/dev_port !EINVAL --\n-- sys/devices/e0/power/ --\n" +
+		"-- sys/bus/pci/devices/f -> ../../../devices/f --\n-- sys/devices/f/class --\n0x020000\n-- sys/devices/f/iommu_group -> ../../kernel/iommu_groups/7 --\n-- sys/kernel/iommu_groups/7/name --\nvfio-noiommu\n"))
 	difftest.Must(t, err)
 	text, notes, err := capture.Take(capture.Source{Name: "x", Title: "y", Root: root, Parts: noParts, Sys: h.Sys(), State: capture.State{Settings: node}})
 	difftest.Must(t, err)
 	difftest.Lacks(t, string(text), "power")
+	difftest.Contains(t, string(text), "-- sys/kernel/iommu_groups/7/name --\nvfio-noiommu\n")
 	difftest.Equal(t, notes, []string{node.DevicePluginDir + "/x: not a directory", node.StateDir + "/leases: not a directory", node.DeviceInfoDir + "/more is left out, because it has 4194305 bytes", node.DeviceInfoDir + `/strange: the link leads out of root/: "/etc/passwd"`, node.DevicePluginDir + ": not a directory", "2 attributes in /sys may be read by root only"})
 	difftest.Holds(t, unpacked(t, string(text))+node.DeviceInfoDir, "most")
 	// It does not wait at a regular file either: another program may have replaced it by a pipe since it was seen, or hold it.

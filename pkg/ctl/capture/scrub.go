@@ -207,8 +207,5 @@ func respell(old, address string) string {
 			by[n] = address[left]
 		}
 	}
-	if old == strings.ToUpper(old) {
-		return strings.ToUpper(string(by))
-	}
 	return string(by)
 }
