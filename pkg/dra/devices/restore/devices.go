@@ -66,7 +66,6 @@ type present struct {
 	is    link.Interface // the interface IfName
 	pf    string         // interface of the PF, which has the settings VF
 	index int            // index of the VF on the PF
-	isVF  bool
 }
 
 // Look returns the state of a device. The error is [ErrGone] if the device does not exist, and [ErrNotOnNode] if its
@@ -164,7 +163,7 @@ func (d *Devices) function(now *present) error {
 	if err != nil {
 		return err
 	}
-	now.Driver, now.isVF = fn.Driver, fn.PF != nil
+	now.Driver = fn.Driver
 	if now.Override, err = d.sys.Override(fn); err != nil || fn.PF == nil {
 		return err
 	}

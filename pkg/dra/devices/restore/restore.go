@@ -38,12 +38,12 @@ var resettable = []string{"igbvf", "vfio-pci", "virtio-pci"}
 
 // resets reports whether the driver is bound again although it has not changed.
 func (d *Devices) resets(f Snapshot, now present) (bool, error) {
-	auto := f.Reset == Auto && now.isVF && slices.Contains(resettable, f.Driver)
+	auto := f.Reset == Auto && slices.Contains(resettable, f.Driver)
 	if f.Bus != "pci" || f.Driver == "" || now.Driver != f.Driver || !auto && f.Reset != Always {
 		return false, nil
 	}
 	fn, err := d.fn(f.Device)
-	if err != nil {
+	if err != nil || auto && fn.PF == nil {
 		return false, err
 	}
 	carries, err := hostdev.Carries(d.sys, fn)
