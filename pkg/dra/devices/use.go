@@ -73,7 +73,7 @@ func (n *Node) usedByHost(device string) (why string, err error) {
 	if last.decisions == nil && n.Inventory != nil {
 		var host inventory.Host
 		if host, err = n.Inventory.Host(); err == nil {
-			d, _, err = inventory.Find(host, device)
+			d, err = inventory.Find(host, device)
 		}
 	}
 	return d.UsedByHost(), err

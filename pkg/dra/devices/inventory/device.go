@@ -147,25 +147,24 @@ func spell(prefix, name string) string {
 	return fmt.Sprintf("%s-%x", strings.TrimRight(label[:most-digits-1], "-"), sum[:digits/2])
 }
 
-// Find returns the device of that name, and whether the host has it.
-func Find(h Host, name string) (d Device, there bool, err error) {
+// Find returns the device of that name. The result has no name if the host does not have it.
+func Find(h Host, name string) (d Device, err error) {
 	devices, _, err := Read(h)
-	at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name })
-	if there = at >= 0; there {
+	if at := slices.IndexFunc(devices, func(d Device) bool { return d.Name == name }); at >= 0 {
 		d = devices[at]
 	}
-	return d, there, err
+	return d, err
 }
 
 // Busy returns why a device of the host cannot be unbound from its driver now, or "" if it can. Busy is stricter
 // than [Decide], because moving an interface into a pod does not destroy it, but unbinding does.
 func Busy(h Host, name string) (string, error) {
-	d, there, err := Find(h, name)
+	d, err := Find(h, name)
 	upper := slices.IndexFunc(h.Links, func(l listing.Interface) bool { return d.IfName != "" && l.Link == d.IfName })
 	switch {
 	case err != nil || d.Unread != nil:
 		return "", cmp.Or(err, d.Unread)
-	case !there:
+	case d.Name == "":
 		return "the node has lost it", nil
 	case d.UsedByHost() != "":
 		return d.UsedByHost(), nil
