@@ -110,6 +110,24 @@ func TestADDThatFailsWhileClaimsAreCheckedFailsSandbox(t *testing.T) {
 	}
 }
 
+// NRI ends the connection of a plugin that answers with more than 4 MiB, and the runtime waits 2 s for the answer.
+func TestLongErrorOfPluginIsCut(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Plugins.SetHook(func(command, _, _ string) error { return errors.New(command + strings.Repeat("é", 3<<20)) })
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", ""), dratest.Net("y", "net2", "")))
+		for _, sandbox := range []string{"s1", "s2"} {
+			sb := r.Sandbox(sandbox, "pod")
+			for call, err := range map[string]error{"RunPodSandbox": r.RunPod(sb), "CreateContainer": createContainer(r, sb)} {
+				if difftest.Says(t, err, map[string]string{"s1": "ADDé", "s2": "DELé"}[sandbox]); len(err.Error()) > 1<<20 {
+					t.Errorf("%s: the error has %d bytes", call, len(err.Error()))
+				}
+			}
+			r.EndPod(sb)
+		}
+	})
+}
+
 // The kubelet tries a new sandbox again and again while a plugin hangs for an earlier one.
 func TestNextSandboxFailsWhilePluginsOfEarlierOneRun(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {

@@ -21,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/store"
 )
 
@@ -201,12 +202,13 @@ const ReasonInfo cniexec.Reason = "info"
 // NodeError wraps an error that prevented the network from running.
 func NodeError(err error) error { return &cniexec.Error{Reason: cniexec.ReasonNode, Err: err} }
 
-// WrapReason adds a prefix to err and keeps its reason. It returns nil for nil.
+// WrapReason adds a prefix to err and keeps its reason, and the beginning of its text: a plugin may print megabytes, and NRI
+// ends the connection of a driver that answers with more than 4 MiB. It returns nil for nil.
 func WrapReason(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	return &cniexec.Error{Reason: ReasonOf(err), Err: fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)}
+	return &cniexec.Error{Reason: ReasonOf(err), Err: errors.New(metadata.Message(fmt.Sprintf(format, args...) + ": " + err.Error()))}
 }
 
 // ReasonOf returns the reason of an error, or "" for nil. An error without a reason is from libcni, and is
