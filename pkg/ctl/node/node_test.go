@@ -21,6 +21,7 @@ import (
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
+	"devinfo-cni.io/test/goldentest"
 )
 
 // Links in a captured host must not lead to files of this machine.
@@ -45,34 +46,18 @@ func TestNameMatchesPodThenNetworkThenContainer(t *testing.T) {
 	}
 	list[len(list)-1].Facts = node.Facts{Representor: "tap5", DeviceInfo: []byte(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:03:00.5", "representor-device": "pf0vf5"}}`)}
 	n := node.Node{Options: node.Options{Finder: &discovery.Finder{Interfaces: &counting{}}}}
-	for name, want := range map[string][]string{
-		"shop/web":         {"blue/c0ffee/net1", "red/c0ffee/net2"},
-		"shop/web/net2":    {"red/c0ffee/net2"},
-		"blue":             {"red/beef/net1"}, // the pod, not the network
-		"red":              {"red/c0ffee/net2", "red/beef/net1", "red/web/net1"},
-		"c0f":              {"blue/c0ffee/net1", "red/c0ffee/net2"},
-		"red/c0f":          {"red/c0ffee/net2"},
-		"red/c0f/net2":     {"red/c0ffee/net2"},
-		"web":              {"blue/c0ffee/net1", "red/c0ffee/net2", "blue/c0de/net1"},
-		"c0":               {"blue/c0ffee/net1", "red/c0ffee/net2", "blue/c0de/net1"},
-		"blue/c0ffee/net1": {"blue/c0ffee/net1"},
-		"tap5":             {"sriov/fade/net1"}, // the present name
-		"pf0vf5":           {"sriov/fade/net1"}, // the name at ADD
-		"red/c0f/net1":     nil,
-		"":                 nil,
-		"shop/web/net2/x":  nil,
-		"shop":             nil,
-	} {
-		found, err := n.Choose(list, name)
-		var got []string
-		for _, a := range found {
-			got = append(got, a.String())
+	goldentest.Lines(t, "testdata/names.txt", func(name string) (found []string) {
+		name = strings.Trim(name, `"`)
+		chosen, err := n.Choose(list, name)
+		for _, a := range chosen {
+			found = append(found, a.String())
 		}
-		difftest.Same(t, name, got, want)
-		if (err == nil) != (want != nil) || err != nil && err.Error() != name+": no attachment of a pod, network, container or device with this name" {
-			t.Errorf("%q: %v", name, err)
+		if err == nil {
+			return found
 		}
-	}
+		difftest.Same(t, name, err.Error(), name+": no attachment of a pod, network, container or device with this name")
+		return []string{"none"}
+	})
 }
 
 // What inspect shows of a device, whatever names it, is all that there is, or it says what it could not read.
