@@ -105,9 +105,7 @@ func (c Condition) device() []Fault {
 		return []Fault{{NoDriver, "it has no driver", remedy + "echo " + d.PCI + " > /sys/bus/pci/drivers_probe; for DPDK bind vfio-pci", false}}
 	case d.RDMA.LinkLayer == "InfiniBand" && d.RDMA.GUID != "" && strings.Trim(d.RDMA.GUID, "0:") == "" && c.VF != nil:
 		return []Fault{{ZeroGUID, "its node GUID is zero", fmt.Sprintf("ip link set %s vf %d node_guid GUID, and port_guid, then bind it again, unless ib-sriov-cni sets the GUID in ADD", c.VF.PFName, c.VF.Index), true}}
-	case !d.LacksInterface() || c.Carry:
-		return nil
-	case d.OnlyRDMA() && !c.Closed:
+	case !d.LacksInterface() || c.Carry || d.OnlyRDMA() && !c.Closed:
 		return nil
 	case d.OnlyRDMA():
 		return []Fault{{NoRDMA, "it has no interface, and only the host's network namespace can open its RDMA devices", "ib_core.netns_mode=1, set at boot, opens them to pods", false}}

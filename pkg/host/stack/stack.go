@@ -36,13 +36,10 @@ func (u Upper) Remove() error {
 	err := link.Within(u.Netns, func() error {
 		return netlink.LinkDel(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: u.Index}})
 	})
-	if errors.Is(err, syscall.ENODEV) || errors.Is(err, link.ErrNoNetns) {
+	if err == nil || errors.Is(err, syscall.ENODEV) || errors.Is(err, link.ErrNoNetns) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("remove %s: %w", u, err)
-	}
-	return nil
+	return fmt.Errorf("remove %s: %w", u, err)
 }
 
 // peers are the kinds whose IFLA_LINK is the other end of a pair.
