@@ -13,45 +13,37 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/test/difftest"
 )
 
 // Shapes returns all ways known to stack an interface on another one: kinds of links, with numbers of
 // their modes or of the attribute that names the lower interface.
 func Shapes() (list []Shape) {
-	add := func(kind string, attrs func(lower int) []*nl.RtAttr, master bool) {
-		list = append(list, Shape{kind, master, attrs})
-	}
-	number := func(attr int, n uint32) func(int) []*nl.RtAttr {
-		return func(int) []*nl.RtAttr { return []*nl.RtAttr{nl.NewRtAttr(attr, nl.Uint32Attr(n))} }
-	}
+	add := func(kind string, attrs ...*nl.RtAttr) { list = append(list, Shape{Kind: kind, attrs: attrs}) }
 	for _, kind := range []string{"macvlan", "macvtap"} {
 		for mode := uint32(1); mode <= 16; mode *= 2 { // private, vepa, bridge, passthru, source
-			add(kind, number(nl.IFLA_MACVLAN_MODE, mode), false)
+			add(kind, nl.NewRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(mode)))
 		}
 	}
 	for _, kind := range []string{"ipvlan", "ipvtap"} {
 		for mode := range 3 { // L2, L3, L3S
-			add(kind, func(int) []*nl.RtAttr {
-				return []*nl.RtAttr{nl.NewRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(mode)))}
-			}, false)
+			add(kind, nl.NewRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(mode))))
 		}
 	}
 	for _, protocol := range []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021AD} {
-		add("vlan", func(int) []*nl.RtAttr {
-			return []*nl.RtAttr{nl.NewRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(7)), nl.NewRtAttr(nl.IFLA_VLAN_PROTOCOL, binary.BigEndian.AppendUint16(nil, protocol))}
-		}, false)
+		add("vlan", nl.NewRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(7)), nl.NewRtAttr(nl.IFLA_VLAN_PROTOCOL, binary.BigEndian.AppendUint16(nil, protocol)))
 	}
 	for _, kind := range []string{"macsec", "ipoib", "rmnet", "virt_wifi", "lowpan", "dsa", "hsr", "pfcp", "amt", "ovpn"} {
-		add(kind, func(int) []*nl.RtAttr { return nil }, false)
+		add(kind)
 	}
 	for _, kind := range []string{"vxlan", "gre", "gretap", "ipip", "sit", "vti", "ip6gre", "ip6gretap", "ip6tnl", "erspan", "xfrm", "geneve", "bareudp", "gtp"} {
-		for attr := 1; attr <= 4; attr++ { // one of them is the index of the lower interface
-			add(kind, func(lower int) []*nl.RtAttr { return []*nl.RtAttr{nl.NewRtAttr(attr, nl.Uint32Attr(uint32(lower)))} }, false)
+		for attr := 1; attr <= 4; attr++ {
+			list = append(list, Shape{Kind: kind, lower: attr})
 		}
 	}
 	for _, kind := range []string{"bridge", "bond", "team", "vrf"} {
-		add(kind, number(1, 1), true)
+		list = append(list, Shape{Kind: kind, Master: true, attrs: []*nl.RtAttr{nl.NewRtAttr(1, nl.Uint32Attr(1))}})
 	}
 	return list
 }
@@ -60,31 +52,29 @@ func Shapes() (list []Shape) {
 type Shape struct {
 	Kind   string
 	Master bool // the interface is a port of the new one
-	attrs  func(lower int) []*nl.RtAttr
+	attrs  []*nl.RtAttr
+	lower  int // attribute that may be the index of the lower interface; 0 = none
 }
 
 // Put stacks an interface "spy" on another one and sets it up. ok is false if the kernel refuses the shape.
 func (s Shape) Put(lower netlink.Link) (ok bool) {
-	request := func(command, flags int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) bool {
-		req := nl.NewNetlinkRequest(command, flags|unix.NLM_F_ACK)
-		req.AddData(msg)
-		for _, a := range attrs {
-			req.AddData(a)
-		}
-		_, err := req.Execute(unix.NETLINK_ROUTE, 0)
-		return err == nil
-	}
+	index := nl.Uint32Attr(uint32(lower.Attrs().Index))
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(s.Kind))
 	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
-	for _, a := range s.attrs(lower.Attrs().Index) {
+	for _, a := range s.attrs {
 		data.AddChild(a)
+	}
+	if s.lower != 0 {
+		data.AddRtAttr(s.lower, index)
 	}
 	attrs := []*nl.RtAttr{nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("spy")), info}
 	if !s.Master {
-		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_LINK, nl.Uint32Attr(uint32(lower.Attrs().Index))))
+		attrs = append(attrs, nl.NewRtAttr(unix.IFLA_LINK, index))
 	}
-	if !request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, nl.NewIfInfomsg(unix.AF_UNSPEC), attrs...) {
+	c := rtnetlink.Dial()
+	defer c.Close()
+	if c.NewLink(attrs...) != nil {
 		return false
 	}
 	spy, err := netlink.LinkByName("spy")
