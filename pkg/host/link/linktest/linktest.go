@@ -4,10 +4,8 @@
 package linktest
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,47 +115,24 @@ func runChild(t *testing.T, more uintptr) {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
 		unavailable(t, err)
 	}
-	verdict := report(t, out)
-	if err := cmd.Wait(); err != nil {
+	t.Output().Write(framing.ReplaceAll(out, nil))
+	verdict := regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): ` + regexp.QuoteMeta(t.Name()) + ` \(`).FindSubmatch(out)
+	switch {
+	case err != nil:
 		t.Fatalf("in its own namespaces: %v", err)
-	}
-	switch verdict {
-	case "SKIP":
-		t.SkipNow()
-	case "":
+	case verdict == nil:
 		t.Fatalf("its own process finds no test by %s", pattern(t.Name()))
-	}
-}
-
-// report prints the output of the child, and returns its verdict about the test; "" = it did not run it.
-func report(t *testing.T, out io.Reader) (verdict string) {
-	lines := bufio.NewReader(out)
-	for {
-		line, err := lines.ReadString('\n')
-		for _, v := range []string{"PASS", "FAIL", "SKIP"} {
-			if strings.HasPrefix(strings.TrimSpace(line), "--- "+v+": "+t.Name()+" (") {
-				verdict = v
-			}
-		}
-		if !framing.MatchString(strings.TrimSuffix(line, "\n")) {
-			io.WriteString(t.Output(), line)
-		}
-		if err != nil {
-			return verdict
-		}
+	case string(verdict[1]) == "SKIP":
+		t.SkipNow()
 	}
 }
 
 // framing matches lines that "go test" would take for results of its own tests.
-var framing = regexp.MustCompile(`^(\s*(===|---) |(PASS|FAIL|ok|coverage:.*)$)`)
+var framing = regexp.MustCompile(`(?m)^(\s*(===|---) .*|PASS|FAIL|ok|coverage:.*)$\n?`)
 
 // pattern returns a -test.run pattern for one test or subtest.
 func pattern(name string) string {
@@ -308,9 +283,5 @@ func open(t testing.TB, netns string) *os.File {
 
 func up(t testing.TB, name, netns string) {
 	t.Helper()
-	difftest.Must(t, InNetns(netns, func() error {
-		l, err := netlink.LinkByName(name)
-		difftest.Must(t, err)
-		return netlink.LinkSetUp(l)
-	}))
+	difftest.Must(t, InNetns(netns, func() error { return netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: name}}) }))
 }
