@@ -1,8 +1,6 @@
 package listing
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"net"
 	"os"
@@ -91,19 +89,14 @@ func TestRouteHasInterfacesOfItsObjectUnlessItNamesThem(t *testing.T) {
 // A socket cannot be opened, or an answer is cut off. What the list would lack looks like a device without a user.
 func TestFailedReadIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
-		var limit unix.Rlimit
-		difftest.Must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &limit), unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}, nil))
-		errs := map[string]error{}
-		_, errs["interfaces"] = Interfaces("")
-		_, errs["ports"] = Ports()
-		_, errs["eswitches"] = Eswitches()
-		_, errs["vDPA devices"] = VDPAs()
-		_, _, _, errs["uses"] = Uses(nil)
-		_, errs["routes"] = routes()
-		difftest.Must(t, unix.Prlimit(0, unix.RLIMIT_NOFILE, &limit, nil))
-		for what, err := range errs {
-			difftest.Same(t, what+": "+fmt.Sprint(err), errors.Is(err, unix.EMFILE), true)
-		}
+		linktest.EachOpenFailure(t, map[string]func() error{
+			"interfaces":   func() error { _, err := Interfaces(""); return err },
+			"ports":        func() error { _, err := Ports(); return err },
+			"eswitches":    func() error { _, err := Eswitches(); return err },
+			"vDPA devices": func() error { _, err := VDPAs(); return err },
+			"uses":         func() error { _, _, _, err := Uses(nil); return err },
+			"routes":       func() error { _, err := routes(); return err },
+		})
 	})
 }
 
