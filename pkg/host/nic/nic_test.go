@@ -188,4 +188,6 @@ func TestOfKnowsIDsAndDrivers(t *testing.T) {
 		}
 		difftest.Same(t, test.vendor+":"+test.device, got, test.want)
 	}
+	reported := nic.Family{Tried: []nic.Trial{{How: nic.Reported, Date: "2026-11-28", With: "Linux 6.18"}}}
+	difftest.Equal(t, reported.HowTried(), "report of 2026-11-28 (Linux 6.18)")
 }
