@@ -51,28 +51,3 @@ func eachItsOwn(t *testing.T, _ *agent) {
 		difftest.Equal(t, slices.Sorted(maps.Keys(v.Claims)), want)
 	}
 }
-
-// severalDevices checks the metadata of a request for two devices.
-func severalDevices(t *testing.T, _ *agent) {
-	s := begin(t)
-	class := s.classWhere(ours("kind", "vf"), opaque("lan{index}", s.on("10.11.65.0/24", map[string]any{"type": "sriov"})))
-	both := request("both", class)
-	both.Exactly.Count = 2
-	s.pod("a", s.template(requests(both)))
-	v := s.running("a")
-	told := v.Claims["resourceclaimtemplates/net0/both"]
-	if told == nil || len(told.Requests) != 1 || len(told.Requests[0].Devices) != 2 {
-		t.Fatalf("the container has been told %+v", v.Claims)
-	}
-	var names []string
-	for _, d := range told.Requests[0].Devices {
-		if data := v.interfaceIn(d.NetworkData.InterfaceName, "10.11.65."); data == nil {
-			t.Errorf("device %s: the pod has no interface %s: %+v", d.Name, d.NetworkData.InterfaceName, v.Interfaces)
-		} else {
-			difftest.Same(t, "network data of "+d.Name, *d.NetworkData, *data)
-		}
-		names = append(names, d.NetworkData.InterfaceName)
-	}
-	slices.Sort(names)
-	difftest.Equal(t, names, []string{"lan0", "lan1"})
-}

@@ -30,7 +30,6 @@ func TestDriverOffersCapturedDevices(t *testing.T) {
 		{"4", byClaims},
 		{"5WithMultus4.2", olderMultus},
 		{"5", forNewerMultus},
-		{"SeveralDevices", severalDevices},
 	})
 }
 
