@@ -160,9 +160,8 @@ func (b *table) try(j job) {
 	}
 }
 
-// milliseconds runs jobs at the same time, without their output. It returns the time until the last one ends, and the
-// processor time of all.
-func (b *table) milliseconds(jobs ...job) (wall, processor float64) {
+// milliseconds runs jobs at the same time, without their output. It returns the time until the last one ends.
+func (b *table) milliseconds(jobs ...job) float64 {
 	var started []*exec.Cmd
 	begin := time.Now()
 	for _, j := range jobs {
@@ -175,38 +174,35 @@ func (b *table) milliseconds(jobs ...job) (wall, processor float64) {
 		if err := cmd.Wait(); err != nil {
 			b.Errorf("%s %s: %v", jobs[n].program, jobs[n].env[0], err)
 		}
-		processor += float64(cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()) / 1e6
 	}
-	return float64(time.Since(begin)) / 1e6, processor
+	return float64(time.Since(begin)) / 1e6
 }
 
-// times are medians in milliseconds.
-type times struct{ wall, processor float64 }
-
-// alternate runs the jobs of each sequence one by one, and the sequences in changing order. It returns the times of the jobs.
-func (b *table) alternate(rounds int, sequences ...[]job) [][]times {
+// alternate runs the jobs of each sequence one by one, and the sequences in changing order. It returns the medians of the
+// jobs' times in milliseconds.
+func (b *table) alternate(rounds int, sequences ...[]job) [][]float64 {
 	runtime.GC()
-	wall, processor := make([][][]float64, len(sequences)), make([][][]float64, len(sequences))
+	times := make([][][]float64, len(sequences))
 	for round := range rounds + warmUp {
 		for n := range sequences {
 			n = (n + round) % len(sequences)
 			for k, j := range sequences[n] {
 				if round == 0 {
 					b.try(j)
-					wall[n], processor[n] = append(wall[n], nil), append(processor[n], nil)
-				} else if w, p := b.milliseconds(j); round >= warmUp {
-					wall[n][k], processor[n][k] = append(wall[n][k], w), append(processor[n][k], p)
+					times[n] = append(times[n], nil)
+				} else if ms := b.milliseconds(j); round >= warmUp {
+					times[n][k] = append(times[n][k], ms)
 				}
 			}
 		}
 	}
-	result := make([][]times, len(sequences))
-	for n := range wall {
-		for k := range wall[n] {
-			result[n] = append(result[n], times{median(wall[n][k]), median(processor[n][k])})
+	medians := make([][]float64, len(sequences))
+	for n := range times {
+		for _, list := range times[n] {
+			medians[n] = append(medians[n], median(list))
 		}
 	}
-	return result
+	return medians
 }
 
 // machine returns processor, kernel, Go version and the load before the benchmark, which makes ratios too high: the longer of

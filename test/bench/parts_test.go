@@ -42,11 +42,11 @@ func (b *table) version() {
 		}
 	}
 	ms := b.alternate(rounds, turns...)
-	b.add(row{"VERSION", ms[0][0].wall / ms[1][0].wall, "x tuning VERSION", 1.10})
+	b.add(row{"VERSION", ms[0][0] / ms[1][0], "x tuning VERSION", 1.10})
 	if former != "" {
-		b.add(row{"VERSION, former build", ms[0][0].wall / ms[2][0].wall, "x former", 1.08})
+		b.add(row{"VERSION, former build", ms[0][0] / ms[2][0], "x former", 1.08})
 	}
-	b.add(row{"tuning VERSION", ms[1][0].wall, "ms", 0})
+	b.add(row{"tuning VERSION", ms[1][0], "ms", 0})
 }
 
 // addDel measures ADD and DEL in a chain. ADD always creates the attachment, and DEL always removes it.
@@ -60,11 +60,10 @@ func (b *table) addDel() {
 	for n, verb := range []string{"ADD", "DEL"} {
 		gate := []float64{1.35, 1.20}[n]
 		if former != "" {
-			b.add(row{"chained " + verb + ", former build", ms[0][n].wall / ms[2][n].wall, "x former", 1.08})
+			b.add(row{"chained " + verb + ", former build", ms[0][n] / ms[2][n], "x former", 1.08})
 		}
-		b.add(row{"chained " + verb, ms[0][n].wall / ms[1][n].wall, "x tuning " + verb, gate})
-		b.add(row{"chained " + verb + ", processor time", ms[0][n].processor / ms[1][n].processor, "x tuning " + verb, 0})
-		b.add(row{"tuning " + verb, ms[1][n].wall, "ms", 0})
+		b.add(row{"chained " + verb, ms[0][n] / ms[1][n], "x tuning " + verb, gate})
+		b.add(row{"tuning " + verb, ms[1][n], "ms", 0})
 	}
 }
 
@@ -78,8 +77,7 @@ func (b *table) many() {
 	var times [2][]float64
 	for range rounds / 10 {
 		for n, jobs := range [][]job{ours, theirs} {
-			ms, _ := b.milliseconds(jobs...)
-			times[n] = append(times[n], ms)
+			times[n] = append(times[n], b.milliseconds(jobs...))
 		}
 		difftest.Same(b, "files of ADDs at once", len(difftest.Names(b, infos)), crowd)
 		b.milliseconds(undo...)
@@ -124,8 +122,8 @@ func (b *table) delegating() {
 	}
 	var adds [3]float64
 	for n, chain := range b.alternate(rounds/2, turns...) {
-		for _, job := range chain[:len(chain)/2] {
-			adds[n] += job.wall
+		for _, ms := range chain[:len(chain)/2] {
+			adds[n] += ms
 		}
 	}
 	b.add(row{"ADD that delegates to macvlan", adds[0] / adds[1], "x Multus", 0.72})
@@ -158,10 +156,10 @@ func (b *table) journals() {
 		turns = append(turns, b.addAndDel(among, "one"))
 	}
 	ms := b.alternate(rounds, turns...)
-	b.add(row{"ADD among 10,000 attachments", ms[1][0].wall / ms[0][0].wall, "x among 10", 1.1})
+	b.add(row{"ADD among 10,000 attachments", ms[1][0] / ms[0][0], "x among 10", 1.1})
 	among.name, among.config = "gc", func(string) string {
 		return `"cniVersion": "1.1.0", "cni.dev/valid-attachments": [` + valid[2:] + `]`
 	}
 	ms = b.alternate(20, []job{b.call(among, "GC", "")})
-	b.add(row{"GC of 10,000 valid attachments", ms[0][0].wall / 1000, "s", 0.3})
+	b.add(row{"GC of 10,000 valid attachments", ms[0][0] / 1000, "s", 0.3})
 }
