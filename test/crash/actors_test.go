@@ -32,8 +32,8 @@ var kinds = []kind{
 // Attachments of the same container and interface as ours. elsewhere is in another network namespace, as if a
 // runtime had restarted the container. The network namespace of departed no longer exists.
 var (
-	elsewhere = attachment{ours.container, ours.ifName, otherNetns}
-	departed  = attachment{ours.container, ours.ifName, "/run/netns/departed"}
+	elsewhere = attachment{ours.container, ours.ifName, otherNetns, podUID}
+	departed  = attachment{ours.container, ours.ifName, "/run/netns/departed", podUID}
 )
 
 const devinfoctl = "devinfoctl gc"

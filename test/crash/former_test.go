@@ -61,7 +61,7 @@ func (w *world) changed(s scenario, from, to, then string) (problems []string) {
 	w.plugin = to
 	problems = w.added(s, o.Stdout, view.Take(w.t))
 	if s.delegating() {
-		other := attachment{"feed00feed00feed00feed00", "net9", otherNetns}
+		other := attachment{"feed00feed00feed00feed00", "net9", otherNetns, otherUID}
 		if e := w.call("ADD", other, other.marker("third"), nil).Printed(); e.Code != failure.Held {
 			problems = append(problems, fmt.Sprintf("another pod gets the device: code %d, %s", e.Code, e.Msg))
 		}

@@ -106,7 +106,6 @@ func number(t *testing.T, key, usual string) int {
 
 func newLoad(w *world, size int) *load {
 	l := &load{world: w, size: size, left: map[string]chan *member{}, holders: map[string]*member{}}
-	l.ownPods = true
 	l.fine(os.RemoveAll(node.Sys))
 	l.fine(undertest.Unpack(capturetest.ManyVFs(size), node.Sys))
 	for i := range size {
@@ -127,7 +126,8 @@ func newLoad(w *world, size int) *load {
 func (l *load) member(network string, kind func(attachment, string) conf, device string, exclusive bool) {
 	l.t.Helper()
 	n := len(l.members)
-	m := &member{attachment: attachment{fmt.Sprintf("10ad0000-0000-4000-8000-%012x", n), fmt.Sprint("net", n), []string{podNetns, otherNetns}[n%2]}, network: network}
+	id := fmt.Sprintf("10ad0000-0000-4000-8000-%012x", n) // of the container and of its pod
+	m := &member{attachment: attachment{id, fmt.Sprint("net", n), []string{podNetns, otherNetns}[n%2], id}, network: network}
 	m.conf = kind(m.attachment, network)
 	if m.conf["deviceID"] != nil {
 		m.conf["deviceID"] = device

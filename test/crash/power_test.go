@@ -50,8 +50,11 @@ const (
 	neighbours = "a neighbour's state"
 )
 
-// neighbour is an attachment of the same network.
-var neighbour = attachment{"feed5a1ad000feed5a1ad000", "net1", otherNetns}
+// neighbour is an attachment of the same network, and roommate is one of our pod, which may share our device.
+var (
+	neighbour = attachment{"feed5a1ad000feed5a1ad000", "net1", otherNetns, otherUID}
+	roommate  = attachment{neighbour.container, neighbour.ifName, otherNetns, podUID}
+)
 
 func (l loss) String() string {
 	boot := "same boot"
@@ -63,7 +66,6 @@ func (l loss) String() string {
 
 func TestPowerFailureBreaksNoVerbAndLeavesNoState(t *testing.T) {
 	inEach(t, "", func(w *world, s scenario, found findings) {
-		w.onePod = true
 		w.boot(boots[0])
 		w.settle(s)
 		for _, l := range pick(w.random(), w.losses(s)) {
@@ -146,7 +148,7 @@ func (w *world) lose(s scenario, l loss) (problems []string) {
 		problems = append(problems, w.afterwards(trial{scenario: s, then: del})...)
 	}
 	if l.file == neighbours {
-		if why := w.call("DEL", neighbour, neighbour.standalone("net"), nil).Failure(); why != "" {
+		if why := w.call("DEL", roommate, roommate.standalone("net"), nil).Failure(); why != "" {
 			problems = append(problems, "DEL of the neighbour afterwards failed: "+why)
 		}
 	}
@@ -166,7 +168,7 @@ func (w *world) strike(s scenario, l loss) {
 	now := w.attached(s)
 	files := w.owned(now)
 	if l.file == neighbours {
-		w.must("ADD", neighbour, neighbour.standalone("net"))
+		w.must("ADD", roommate, roommate.standalone("net"))
 		ours := files
 		files, now = w.owned(view.Take(w.t)), view.Take(w.t)
 		maps.DeleteFunc(files, func(path string, _ node.Thing) bool { return ours[path] == files[path] })

@@ -29,11 +29,11 @@ func (c conf) String() string {
 	return string(text)
 }
 
-// An attachment is one interface of one container.
-type attachment struct{ container, ifName, netns string }
+// An attachment is one interface of one container. uid is that of its pod.
+type attachment struct{ container, ifName, netns, uid string }
 
 // ours is the attachment of the calls with faults.
-var ours = attachment{"c0ffee00c0ffee00c0ffee00", "net1", podNetns}
+var ours = attachment{"c0ffee00c0ffee00c0ffee00", "net1", podNetns, podUID}
 
 // path returns the path of the device-info file that the runtime requests. Its name is like Multus's.
 func (a attachment) path(network string) string {
@@ -125,7 +125,7 @@ type bystander struct {
 func bystanders() (list []bystander) {
 	const network = "other"
 	add := func(ifName string, conf func(attachment, string) conf) {
-		a := attachment{"decaf000decaf000decaf000", ifName, otherNetns}
+		a := attachment{"decaf000decaf000decaf000", ifName, otherNetns, otherUID}
 		c := conf(a, network)
 		if c["deviceID"] != nil {
 			c["deviceID"] = othersVF

@@ -38,8 +38,6 @@ const (
 
 // A world is a node with bystanders, in namespaces of the test.
 type world struct {
-	onePod   bool // all attachments belong to one pod, and may share the device
-	ownPods  bool // each container is a pod of its own; the pod's UID is the container's ID
 	t        *testing.T
 	seat     *node.Seat
 	plugin   string
@@ -132,15 +130,8 @@ func (w *world) command(verb string, a attachment, c conf) *exec.Cmd {
 	cmd.Stdin = strings.NewReader(c.String())
 	cmd.Env = []string{"CNI_COMMAND=" + verb, "CNI_PATH=" + w.cniPath, "DEVINFO_NODE_CONFIG=" + node.Settings, "PATH=" + os.Getenv("PATH")}
 	if verb != "GC" {
-		uid := podUID
-		switch {
-		case w.ownPods:
-			uid = a.container
-		case a.container != ours.container && !(w.onePod && a == neighbour):
-			uid = otherUID
-		}
 		cmd.Env = append(cmd.Env, "CNI_CONTAINERID="+a.container, "CNI_IFNAME="+a.ifName, "CNI_NETNS="+a.netns,
-			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="+uid)
+			"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID="+a.uid)
 	}
 	return cmd
 }
