@@ -32,7 +32,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 )
@@ -73,12 +72,6 @@ func parse(stdin []byte, conf any) error {
 	dec := json.NewDecoder(bytes.NewReader(stdin))
 	dec.DisallowUnknownFields()
 	return dec.Decode(conf)
-}
-
-// runtime returns a string in runtimeConfig; "" if it is missing.
-func (c *common) runtime(key string) string {
-	text, _ := c.RuntimeConfig[key].(string)
-	return text
 }
 
 // hostDevice returns the plugin and the configuration that move an interface. Without an interface it is the IPAM
@@ -125,11 +118,6 @@ func (c *common) moveBack(device string) error {
 		return nil
 	}
 	return invoke.DelegateDel(context.Background(), plugin, conf, nil)
-}
-
-// print prints the result in the caller's CNI version.
-func (c *common) print(result *current.Result) error {
-	return types.PrintResult(result, c.CNIVersion)
 }
 
 // save stores a value for DEL in a directory.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -31,7 +32,7 @@ type ovsCache struct {
 
 // info returns the type in the device-info file. It fails if the configuration has a path and the file is missing.
 func (c *ovsConf) info() (kind string, err error) {
-	path := c.runtime("CNIDeviceInfoFile")
+	path, _ := c.RuntimeConfig["CNIDeviceInfoFile"].(string)
 	if path == "" {
 		return "", nil
 	}
@@ -107,7 +108,7 @@ func ovsAdd(args *skel.CmdArgs) error {
 	for _, ip := range result.IPs {
 		ip.Interface = current.Int(1)
 	}
-	return c.Conf.print(result)
+	return types.PrintResult(result, c.Conf.CNIVersion)
 }
 
 // ovsCheck fails like ADD if the device-info file is missing.

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -84,7 +85,7 @@ func (c *sriovCache) attach(args *skel.CmdArgs, f function) error {
 	if err != nil {
 		return err
 	}
-	return c.Conf.print(result)
+	return types.PrintResult(result, c.Conf.CNIVersion)
 }
 
 // look records the VF's settings. If the VF has no MTU it records the PF's.
