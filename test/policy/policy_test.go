@@ -137,7 +137,6 @@ type node struct {
 	settings  config.Node
 	dir, root string // of its records, and of the host with the device nodes
 	log       *slog.Logger
-	refused   *refusals // in the log
 }
 
 // byPlugin runs ADD, and returns what its CDI spec gives. ok is false if it writes none, because a device has no driver.
@@ -275,8 +274,8 @@ func (p place) compare(t *testing.T, root string, seen map[int]int) {
 		settings := config.DefaultNode()
 		settings.DeviceInfoDir, settings.StateDir, settings.CDIDir = dir+"/infos", dir+"/state", dir+"/cdi"
 		settings.AllowedDevices, settings.InjectDeviceNodes = allowed, true
-		refused := &refusals{Handler: slog.DiscardHandler}
-		on := node{p, settings, dir, root, slog.New(refused), refused}
+		refused := &refusals{}
+		on := node{p, settings, dir, root, slog.New(slog.NewTextHandler(refused, nil))}
 		plugin, ok := on.byPlugin(t)
 		refused.taken()
 		agent := on.byAgent(t)
