@@ -241,7 +241,7 @@ func (l *Leases) Release(claim string, at *state.Attachment) error {
 }
 
 // CollectLeases releases the leases of claims without a record. A claim may get a record, and then a lease, meanwhile.
-// Therefore it looks for the record while no lease changes. Without a journal it does nothing.
+// Therefore it looks for the record again while no lease changes. Without a journal it does nothing.
 func CollectLeases(j *journal.Journal, isOnRecord func(uid string) bool) error {
 	if j == nil {
 		return nil
@@ -255,6 +255,9 @@ func CollectLeases(j *journal.Journal, isOnRecord func(uid string) bool) error {
 				return errNeeded
 			}
 			return nil
+		}
+		if unused() != nil { // almost always; whoever has the lock of all leases does not delay this
+			continue
 		}
 		if err := j.ReleaseIf(record, unused); !errors.Is(err, errNeeded) {
 			failed = errors.Join(failed, err)

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/dratest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
@@ -289,4 +290,17 @@ func agreeWhileHeld(r *dratest.Rig, what string, claim *resourceapi.ResourceClai
 		r.T.Errorf("%s: offered %v (%s); Prepare: %v; start: %v", what, is, why, again, start)
 	}
 	difftest.Must(r.T, end())
+}
+
+// Whoever has the lock of all leases for long does not delay a search for leftovers where there are none.
+func TestLeasesOfClaimsOnRecordAreLeftWithoutTheLock(t *testing.T) {
+	j := dratest.JournalIn(t.TempDir(), "boot1")
+	for _, uid := range []string{"u1", "u2"} {
+		difftest.Must(t, j.Hold(&journal.Claim{UID: uid, Namespace: "ns", Name: uid, Leases: []journal.DeviceLease{dratest.ExclusiveLease("pci-" + uid)}}))
+	}
+	difftest.Must(t, j.Alone(func() error { return devices.CollectLeases(j, func(string) bool { return true }) }))
+	difftest.Must(t, devices.CollectLeases(j, func(uid string) bool { return uid == "u1" }))
+	left, err := j.Claims()
+	difftest.Must(t, err)
+	difftest.Equal(t, left, []string{"u1"})
 }
