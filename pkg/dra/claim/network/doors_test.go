@@ -93,12 +93,12 @@ func TestADDAndDELSayWhatFailed(t *testing.T) {
 		"information of the future": {func(d door) error { return d.writes(`{"type":"pci","version":"9.0.0"}`) }, "", "", 2, 2},
 		"unreadable information": {func(d door) error {
 			return d.after("ADD", func() error { return os.MkdirAll(filepath.Join(d.at.InfoFile, "busy"), 0o700) })
-		}, "info device-info file of network net", "node device-info", 2, 2},
+		}, "info not a regular file", "node device-info", 2, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, c := t.TempDir(), new(chain)
+			dir, c, verbs := t.TempDir(), new(chain), ""
 			r := &Runner{
-				CacheDir: filepath.Join(dir, "cache"), Exec: c, Node: devices.New(devices.Options{}, nil), Reached: func(string) {}, Log: slog.New(slog.DiscardHandler),
+				CacheDir: filepath.Join(dir, "cache"), Exec: c, Node: devices.New(devices.Options{}, nil), Reached: func(name string) { verbs += name }, Log: slog.New(slog.DiscardHandler),
 				Namespaces: Namespaces{Check: func(path string) error { _, err := os.Stat(path); return err }},
 			}
 			at := &state.Attachment{Network: "net", IfName: "net1", List: []byte(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"sriov"},{"type":"x"}]}`)}
@@ -121,6 +121,7 @@ func TestADDAndDELSayWhatFailed(t *testing.T) {
 			ends(r.Del("u1", at, "", "/gone"), test.del, test.ended)
 			if test.ended == 2 { // only plugins of VFs get a namespace that is gone
 				difftest.Equal(t, c.calls, []string{"DEL /x", "DEL /sriov /gone"})
+				difftest.Equal(t, verbs, strings.Repeat("exec ADD", min(test.called, 1))+"exec DEL")
 			}
 			if test.del == "" {
 				difftest.Equal(t, len(difftest.Names(t, r.CacheDir)), 0)

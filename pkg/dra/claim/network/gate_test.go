@@ -8,6 +8,8 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/grant"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/test/difftest"
@@ -49,10 +51,14 @@ func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
 
 // A record may be from an earlier build.
 func TestAttachmentThatCannotBeDescribedHasNoSpec(t *testing.T) {
-	g := &Gate{Kind: "d.example.com/claim", Node: &devices.Node{}, Unexposed: func(_, _ string) error { return nil }, Log: slog.New(slog.DiscardHandler)}
+	unreadable := &devices.Node{Options: devices.Options{
+		DeviceNodes: grant.NodesBelow(""), Settings: func() (config.Node, error) { return config.Node{}, fs.ErrPermission },
+	}}
+	g := &Gate{Kind: "d.example.com/claim", Node: unreadable, Unexposed: func(_, _ string) error { return nil }, Log: slog.New(slog.DiscardHandler)}
 	for says, at := range map[string]state.Attachment{
-		"JSON":    {Request: "r", List: []byte("{}"), Execution: state.Execution{Info: []byte("{")}},
-		"u1_two ": {Request: "two words", List: []byte("{}")},
+		"JSON":              {Request: "r", List: []byte("{}"), Execution: state.Execution{Info: []byte("{")}},
+		"u1_two words_1":    {Request: "two words", List: []byte("{}"), Index: 1},
+		"permission denied": {Request: "r", List: []byte("{}"), Execution: state.Execution{Info: []byte(`{"type":"memif","version":"1.1.0"}`)}},
 	} {
 		_, _, err := g.Spec(&state.Claim{UID: "u1"}, &at, false)
 		difftest.Says(t, err, says)
