@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
-	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/dra"
@@ -134,22 +133,13 @@ func TestOnlyReplacedNodeEndsTheDriver(t *testing.T) {
 	}
 }
 
-// askToPrepare returns the plugin's answers to a kubelet that prepares claims.
-func askToPrepare(r *dratest.Rig, claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
-	r.T.Helper()
-	plugin, references := r.CallAsKubelet(claims)
-	answer, err := plugin.NodePrepareResources(r.T.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
-	difftest.Must(r.T, err)
-	return answer.Claims
-}
-
 func TestRejectedClaimDoesNotAffectAnother(t *testing.T) {
 	r := dratest.NewRig(t)
 	good, bad := dratest.DeviceClaim("good", "cni", dratest.Network(`{"type":"x"}`)), dratest.DeviceClaim("bad", "cni", dratest.Network(`{"type":"x"}`))
 	raw := &bad.Status.Allocation.Devices.Config[0].Opaque.Parameters.Raw
 	*raw = bytes.Replace(*raw, []byte("cni.networking.x-k8s.io/v1alpha1"), []byte("no-such-group/v1"), 1)
 	r.StartKubelet(dratest.APIServer(nil, good, bad), 0)
-	all := askToPrepare(r, bad, good)
+	all := r.AskToPrepare(bad, good)
 	difftest.Contains(t, all["bad"].Error, "no-such-group")
 	if a := all["good"]; a.Error != "" || len(a.Devices) != 1 || len(a.Devices[0].CdiDeviceIds) != 2 { // the gate and the metadata
 		t.Errorf("got %v", a)
@@ -164,7 +154,7 @@ func TestPrepareFailsIfMetadataCannotBeWritten(t *testing.T) {
 		r.UsePlugins()
 		r.StartKubelet(dratest.APIServer(nil, claim), 0)
 		difftest.Must(t, os.WriteFile(filepath.Join(r.Dir, full), nil, 0o644)) // fails the write, like a full disk
-		difftest.Contains(t, askToPrepare(r, claim)["u1"].GetError(), filepath.Join(r.Dir, full))
+		difftest.Contains(t, r.AskToPrepare(claim)["u1"].GetError(), filepath.Join(r.Dir, full))
 		difftest.Must(t, os.Remove(filepath.Join(r.Dir, full)))
 		difftest.Same(t, full, len(r.PrepareByKubelet(claim)["u1"].Devices[0].CdiDeviceIds), 2)
 		difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
@@ -245,7 +235,7 @@ func TestClaimThatMayHaveMetadataIsNotPreparedWithout(t *testing.T) {
 	r.StartKubelet(client, 0)
 	dir := filepath.Join(r.Dir, "dra-device-metadata")
 	difftest.Must(t, os.Rename(dir, dir+".saved"), os.Symlink(dir, dir))
-	difftest.Contains(t, askToPrepare(r, claim)["u1"].GetError(), "cannot write the device metadata")
+	difftest.Contains(t, r.AskToPrepare(claim)["u1"].GetError(), "cannot write the device metadata")
 	difftest.Must(t, os.Remove(dir), os.Rename(dir+".saved", dir))
 	difftest.Same(t, "CDI devices", len(r.PrepareByKubelet(claim)["u1"].Devices[0].CdiDeviceIds), 2)
 }

@@ -44,21 +44,6 @@ func failFirst(r *dratest.Rig, failures int, of string) {
 	})
 }
 
-func TestSameNoticeIsSentOnceInFiveMinutes(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Start()
-		r.Plugins.Missing["fake"] = true
-		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
-		for n := range 10 { // one a minute
-			sb := r.Sandbox("s"+string(rune('0'+n)), "pod")
-			_ = r.RunPod(sb)
-			r.EndPod(sb)
-			time.Sleep(time.Minute)
-		}
-		difftest.Same(t, "notices in 10 minutes", len(r.Notices()), 2)
-	})
-}
-
 // No container starts before its pod's networks, whether or not it names their claim.
 func TestSlowNetworkIsAttachedBesideItsSandbox(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {

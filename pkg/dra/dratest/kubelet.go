@@ -30,13 +30,9 @@ func APIServer(mutate func(*resourceapi.ResourceSlice), objects ...runtime.Objec
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "node-uid"}}
 	client := fake.NewClientset(append(objects, node)...)
 	stored := func(action clienttesting.Action) (bool, runtime.Object, error) {
-		var slice *resourceapi.ResourceSlice
-		switch a := action.(type) {
-		case clienttesting.CreateActionImpl:
-			slice = a.GetObject().(*resourceapi.ResourceSlice)
+		slice := action.(clienttesting.UpdateAction).GetObject().(*resourceapi.ResourceSlice)
+		if action.GetVerb() == "create" {
 			slice.Name, slice.UID = slice.GenerateName+"1", "uid"
-		case clienttesting.UpdateActionImpl:
-			slice = a.GetObject().(*resourceapi.ResourceSlice)
 		}
 		if mutate != nil {
 			mutate(slice)
@@ -68,12 +64,19 @@ func (r *Rig) StartKubelet(client *fake.Clientset, limit int) *dra.Kubelet {
 // PrepareByKubelet prepares claims through the kubelet's API and returns the responses by UID.
 func (r *Rig) PrepareByKubelet(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
 	r.T.Helper()
+	answers := r.AskToPrepare(claims...)
+	for uid, a := range answers {
+		difftest.Same(r.T, uid, a.GetError(), "")
+	}
+	return answers
+}
+
+// AskToPrepare is PrepareByKubelet for claims that may be refused.
+func (r *Rig) AskToPrepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
+	r.T.Helper()
 	plugin, references := r.CallAsKubelet(claims)
 	answer, err := plugin.NodePrepareResources(r.T.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
 	difftest.Must(r.T, err)
-	for uid, a := range answer.GetClaims() {
-		difftest.Same(r.T, uid, a.GetError(), "")
-	}
 	return answer.GetClaims()
 }
 

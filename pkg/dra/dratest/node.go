@@ -3,9 +3,6 @@ package dratest
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -167,14 +164,8 @@ func (r *Rig) UseJournal(host, rules string) *journal.Journal {
 // JournalIn returns the journal below dir, for which a file is a network namespace.
 func JournalIn(dir, bootID string) *journal.Journal {
 	j := journal.Open(filepath.Join(dir, "journal"), bootID)
-	j.NetnsGone = isNetnsMissing
+	j.NetnsGone = func(netns string) (bool, error) { return fileIsNetns(netns) != nil, nil }
 	return j
-}
-
-// isNetnsMissing reports whether a sandbox's network namespace does not exist.
-func isNetnsMissing(netns string) (bool, error) {
-	_, err := os.Stat(netns)
-	return errors.Is(err, fs.ErrNotExist), nil
 }
 
 // MultusEntry returns the journal entry of an ADD by Multus.

@@ -16,6 +16,7 @@ import (
 	"tags.cncf.io/container-device-interface/specs-go"
 
 	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -118,12 +119,7 @@ func (r *Rig) Sandbox(id, pod string) *api.PodSandbox {
 
 // NetnsOf returns the network namespace of a sandbox, or "" for the host's.
 func NetnsOf(sb *api.PodSandbox) string {
-	for _, ns := range sb.GetLinux().GetNamespaces() {
-		if ns.Type == "network" {
-			return ns.Path
-		}
-	}
-	return ""
+	return nri.Namespace("network", sb.GetLinux().GetNamespaces()).GetPath()
 }
 
 // RemoveNetns removes the network namespace of a sandbox.
