@@ -98,19 +98,12 @@ func matters(message []byte) bool {
 	return err != nil || !slices.Contains(podKinds, l.Kind)
 }
 
+// subsystems are those whose devices package sysfs reads.
+var subsystems = []string{"net", "pci", "auxiliary", "vdpa", "virtio", "infiniband"}
+
 // concerns reports whether a uevent concerns a network device. Interfaces without hardware do not count, because
 // rtnetlink reports them.
 func concerns(message []byte) bool {
-	if bytes.Contains(message, []byte("\x00DEVPATH=/devices/virtual/net/")) {
-		return false
-	}
-	for field := range bytes.SplitSeq(message, []byte{0}) {
-		if subsystem, ok := bytes.CutPrefix(field, []byte("SUBSYSTEM=")); ok {
-			switch string(subsystem) {
-			case "net", "pci", "auxiliary", "vdpa", "virtio", "infiniband":
-				return true
-			}
-		}
-	}
-	return false
+	has := func(field string) bool { return bytes.Contains(message, []byte("\x00"+field)) }
+	return !has("DEVPATH=/devices/virtual/net/") && slices.ContainsFunc(subsystems, func(name string) bool { return has("SUBSYSTEM=" + name + "\x00") })
 }
