@@ -57,12 +57,10 @@ func New(h *capturefile.Host) (*Kernel, error) {
 		"netlink/devlink-eswitch.json": &eswitches,
 		"netlink/devlink-port.json":    &ports,
 	} {
-		data := h.File(name)
-		if data == nil {
-			continue
-		}
-		if err := json.Unmarshal(data, to); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		if data := h.File(name); data != nil {
+			if err := json.Unmarshal(data, to); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
 		}
 	}
 	byDevice := map[string][]link.PortRecord{} // by "pci/0000:03:00.0", of handles such as "pci/0000:03:00.0/65535"
