@@ -37,21 +37,16 @@ const (
 // has DEVINFO_NETNS=must. With -short it is skipped.
 func Run(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	run(t, setUp, 0, f)
+	run(t, 0, f)
 }
 
 // RunAlone is like [Run], but the test has its own PID namespace and /proc too, where it sees no other processes.
 func RunAlone(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	run(t, func() error {
-		if err := setUp(); err != nil {
-			return err
-		}
-		return unix.Mount("proc", "/proc", "proc", 0, "")
-	}, unix.CLONE_NEWPID, f)
+	run(t, unix.CLONE_NEWPID, f)
 }
 
-func run(t *testing.T, setUp func() error, more uintptr, f func(t *testing.T)) {
+func run(t *testing.T, more uintptr, f func(t *testing.T)) {
 	t.Helper()
 	if testing.Short() { // the child runs without -short
 		t.Skip("-short: the test needs its own namespaces")
@@ -64,19 +59,22 @@ func run(t *testing.T, setUp func() error, more uintptr, f func(t *testing.T)) {
 	default: // its child would run the test around it, which would start the next child
 		t.Fatalf("%s is in its own namespaces, and runs %s: Run cannot be nested", os.Getenv(child), t.Name())
 	}
-	if err := setUp(); err != nil {
+	if err := setUp(more == unix.CLONE_NEWPID); err != nil {
 		unavailable(t, err)
 	}
 	f(t)
 }
 
-func setUp() error {
+func setUp(alone bool) error {
 	// otherwise mounts of root would propagate out of the namespace
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
+	}
+	if alone {
+		return unix.Mount("proc", "/proc", "proc", 0, "")
 	}
 	return nil
 }
