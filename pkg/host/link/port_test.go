@@ -113,6 +113,11 @@ func TestLowerThatCannotBeReadIsAnError(t *testing.T) {
 		defer c.Close()
 		l, err := c.Get(rtnetlink.Local, 0, rtnetlink.SkipStats, nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated("net0")))
 		difftest.Must(t, err)
+		for depth := range 2 {
+			i, err := describe(c, l, depth)
+			difftest.Must(t, err)
+			difftest.Same(t, fmt.Sprint("depth ", depth), i.Lower != nil, depth == 1)
+		}
 		linktest.EachOpenFailure(t, map[string]func() error{"describe": func() error { _, err := describe(c, l, maxDepth); return err }})
 	})
 }
