@@ -82,23 +82,21 @@ func spoilers(t *testing.T) (list []spoiler) {
 	family, err := netlink.GenlFamilyGet("ethtool")
 	must(t, err)
 	for _, op := range family.Ops {
-		const isDump, needsAdmin = 4, 16 // GENL_CMD_CAP_DUMP, GENL_UNS_ADMIN_PERM
-		if op.Flags&isDump != 0 || op.Flags&needsAdmin == 0 {
+		if op.Flags&unix.GENL_CMD_CAP_DUMP != 0 || op.Flags&unix.GENL_UNS_ADMIN_PERM == 0 {
 			continue
 		}
 		for kind := 2; kind < 32; kind++ {
 			bitset := nl.NewRtAttr(kind|unix.NLA_F_NESTED, nil)
-			bitset.AddRtAttr(2, nl.Uint32Attr(32))      // ETHTOOL_A_BITSET_SIZE
-			bitset.AddRtAttr(4, nl.Uint32Attr(0))       // ETHTOOL_A_BITSET_VALUE
-			bitset.AddRtAttr(5, nl.Uint32Attr(1<<14|1)) // ETHTOOL_A_BITSET_MASK: GRO and scatter-gather, of the features
+			bitset.AddRtAttr(unix.ETHTOOL_A_BITSET_SIZE, nl.Uint32Attr(32))
+			bitset.AddRtAttr(unix.ETHTOOL_A_BITSET_VALUE, nl.Uint32Attr(0))
+			bitset.AddRtAttr(unix.ETHTOOL_A_BITSET_MASK, nl.Uint32Attr(1<<14|1)) // GRO and scatter-gather, of the features
 			attrs := []*nl.RtAttr{bitset}
 			for _, value := range values() {
 				attrs = append(attrs, nl.NewRtAttr(kind, value))
 			}
 			for _, a := range attrs {
 				list = append(list, spoiler{fmt.Sprintf("ethtool %d.%d", op.ID, kind), func(index int) bool {
-					const noAnswer = 2
-					req := ethtool(family, op.ID, index, noAnswer, unix.NLM_F_ACK)
+					req := ethtool(family, op.ID, index, unix.ETHTOOL_FLAG_OMIT_REPLY, unix.NLM_F_ACK)
 					req.AddData(a)
 					_, err := req.Execute(unix.NETLINK_GENERIC, 0)
 					return err == nil
@@ -185,7 +183,7 @@ func observe(t *testing.T, index int) map[string]string {
 	family, err := netlink.GenlFamilyGet("ethtool")
 	must(t, err)
 	for _, op := range family.Ops {
-		if op.Flags&4 == 0 {
+		if op.Flags&unix.GENL_CMD_CAP_DUMP == 0 {
 			continue
 		}
 		if answers, err := ethtool(family, op.ID, index, 0, 0).Execute(unix.NETLINK_GENERIC, 0); err == nil {
