@@ -78,7 +78,7 @@ func TestRunEndsContextAndPrintsSafely(t *testing.T) {
 	}}
 	root.SetOut(&out)
 	root.SetErr(&errOut)
-	root.SetArgs(nil)
+	root.SetArgs([]string{}) // with nil cobra would take those of the test
 	commandline.Finish(root)
 	if err := commandline.Run(root); err == nil {
 		t.Error("no error")
