@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
@@ -180,5 +182,45 @@ func TestUsableConditionsAreRemembered(t *testing.T) {
 		got, err := m.Conditions()
 		must(t, err)
 		difftest.Equal(t, got, want)
+	})
+}
+
+// What is stacked on an interface receives the frames of the next pod, from whatever network namespace.
+func TestReceiversOfFramesAreNamedAndRemoved(t *testing.T) {
+	linktest.RunAlone(t, func(t *testing.T) {
+		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
+		k, nic := settings.Kernel{Proc: "/proc"}, named(t, "nic")
+		expect := func(what string, stacked, left []string) {
+			t.Helper()
+			handler, err := k.Stacked(nic, false)
+			must(t, err)
+			all, err := k.Stacked(nic, true)
+			must(t, err)
+			rest, err := k.Unstack(nic)
+			must(t, err)
+			for _, list := range [][]string{handler, all} {
+				for n := range list { // without the path of its namespace
+					list[n], _, _ = strings.Cut(list[n], " in /proc/")
+				}
+			}
+			difftest.Same(t, what, [][]string{handler, all, rest}, [][]string{stacked, stacked, left})
+		}
+		expect("none", nil, nil)
+		linktest.AddMacvlan(t, "nic", "spy", linktest.NewNetns(t))
+		expect("a macvlan", []string{"macvlan spy"}, nil)
+		all, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+		must(t, err, unix.SetsockoptPacketMreq(all, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &unix.PacketMreq{Ifindex: int32(nic.Index), Type: unix.PACKET_MR_PROMISC}))
+		expect("a program", nil, []string{"1 programs or interfaces that want all frames"})
+		hidden := filepath.Join(t.TempDir(), "hidden")
+		linktest.AddMacvlan(t, "nic", "spy", "/proc/self/ns/net")
+		spy, err := netlink.LinkByName("spy")
+		must(t, err, unix.Close(all), linktest.MakeNetns(hidden), linktest.InNetns(hidden, func() error {
+			_, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0) // it keeps the namespace
+			return err
+		}))
+		netns, err := os.Open(hidden)
+		must(t, err, netlink.LinkSetNsFd(spy, int(netns.Fd())), netns.Close(), unix.Unmount(hidden, unix.MNT_DETACH))
+		nameless := []string{"an interface in a network namespace that no process names"}
+		expect("a socket", nameless, nameless)
 	})
 }
