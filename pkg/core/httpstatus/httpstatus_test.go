@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,6 +54,13 @@ func TestServeServesUntilStopped(t *testing.T) {
 	stop()
 	listener, err := net.Listen("tcp", address)
 	difftest.Must(t, err, listener.Close())
+}
+
+// The empty address would otherwise be a port of all interfaces that the kernel chooses.
+func TestWithoutAnAddressNothingIsServed(t *testing.T) {
+	before := runtime.NumGoroutine()
+	defer httpstatus.Serve(t.Context(), "", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))()
+	difftest.Same(t, "something serves", runtime.NumGoroutine() > before, false)
 }
 
 func TestAddressNeedsAPort(t *testing.T) {
