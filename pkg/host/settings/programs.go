@@ -82,21 +82,12 @@ func detachXDPLink(index int, program string) error {
 // interface moves, but not these programs.
 var tcxPoints = map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
 
-// attached returns the programs at an attach point. A kernel or a process without BPF has none to show.
-func attached(index int, point ebpf.AttachType) ([]bpf.AttachedProgram, error) {
-	found, err := bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: point})
-	if err != nil {
-		return nil, err
-	}
-	return found.Programs, nil
-}
-
-// readPrograms reads the tc programs.
+// readPrograms reads the tc programs. A kernel or a process without BPF has none to show.
 func readPrograms(index int, s Dump) {
 	for name, point := range tcxPoints {
-		if programs, err := attached(index, point); err == nil && len(programs) > 0 {
+		if found, err := bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: point}); err == nil && len(found.Programs) > 0 {
 			var ids []ebpf.ProgramID
-			for _, p := range programs {
+			for _, p := range found.Programs {
 				ids = append(ids, p.ID)
 			}
 			s[name] = fmt.Sprintf("programs %d", ids)
@@ -106,8 +97,11 @@ func readPrograms(index int, s Dump) {
 
 // detach detaches all programs at an attach point. It needs CAP_SYS_ADMIN.
 func detach(index int, point ebpf.AttachType) error {
-	programs, err := attached(index, point)
-	for _, p := range programs {
+	found, err := bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: point})
+	if err != nil {
+		return err
+	}
+	for _, p := range found.Programs {
 		if id, ok := p.LinkID(); ok {
 			err = errors.Join(err, detachLink(id))
 		} else {
