@@ -201,7 +201,7 @@ func userNamespace(t *testing.T, a *nodeAgent) {
 // agentRequired configures the runtime's validator (docs/injection.md). It refuses a container without the agent if
 // its pod requires the agent.
 func agentRequired(t *testing.T, a *nodeAgent) {
-	validate(t, a)
+	validate(t, a.restart)
 	s := begin(t)
 	s.lan("lan", "10.11.89.0/24")
 	pod := withNetworks("a", nil, "lan")
@@ -217,8 +217,8 @@ func agentRequired(t *testing.T, a *nodeAgent) {
 	s.has("container once the agent is back", s.running("a"), files("net1"))
 }
 
-// validate adds the documented lines to the runtime's configuration until the end of the test.
-func validate(t *testing.T, a *nodeAgent) {
+// validate adds the documented lines to the runtime's configuration until the end of the test. restart restarts the runtime.
+func validate(t *testing.T, restart func(t *testing.T, runtime string)) {
 	t.Helper()
 	section := "[plugins.'io.containerd.nri.v1.nri'.default_validator]"
 	runtime := containerRuntime(t)
@@ -232,24 +232,30 @@ func validate(t *testing.T, a *nodeAgent) {
 	onNode(t, "mount", "--bind", file, config)
 	t.Cleanup(func() {
 		onNode(t, "umount", config)
-		a.restart(t, runtime)
+		restart(t, runtime)
 	})
-	a.restart(t, runtime)
+	restart(t, runtime)
 }
 
 // restart kills the runtime, and waits until the agent is connected again.
-func (a *nodeAgent) restart(t *testing.T, program string) {
+func (a *nodeAgent) restart(t *testing.T, runtime string) {
 	t.Helper()
-	connections := func() int { return strings.Count(a.log(t), "container runtime connected") }
+	reconnected(t, runtime, func() string { return a.log(t) })
+	a.well(t)
+}
+
+// reconnected kills the runtime, and waits until the program with this log is connected to it again.
+func reconnected(t *testing.T, runtime string, log func() string) {
+	t.Helper()
+	connections := func() int { return strings.Count(log(), "container runtime connected") }
 	before := connections()
-	killOnNode(t, program)
+	killOnNode(t, runtime)
 	eventually(t, limit, func() error {
 		if connections() == before {
-			return errors.New("devinfo-agent is not connected again")
+			return errors.New("the program is not connected to the container runtime again")
 		}
 		return nil
 	})
-	a.well(t)
 }
 
 // configurationOf returns the configuration file of a running program.

@@ -106,6 +106,7 @@ var scenarios = []struct {
 	{"SlowNetworkHoldsNoOtherPod", slowNetwork, true},
 	{"JobRunsOverSlowNetworks", jobOverSlowNetworks, true},
 	{"SlowEndHoldsNoOtherPod", slowEnd, false},
+	{"RuntimeCanRequireDriver", driverRequired, false},
 	{"ContainerIsToldOfItsOwnRequests", eachItsOwn, false},
 	{"SandboxCreatedWithoutDriverGetsNetworkLater", unheard, false},
 	{"KilledDriverLosesNoAttachment", killAgent, true},

@@ -111,6 +111,33 @@ func slowEnd(t *testing.T, a *agent) {
 	clean(t)
 }
 
+// driverRequired kills the driver during an ADD. Containers that do not use the claim wait nevertheless, because their pod
+// requires the driver (docs/dra/README.md). A runtime with NRI before 0.12.4 notices only with the first container that the
+// driver is gone, and creates it.
+func driverRequired(t *testing.T, a *agent) {
+	if a.crash == nil {
+		t.Skip("the kubelet starts the driver again at once")
+	}
+	validate(t, func(t *testing.T, runtime string) { reconnected(t, runtime, a.log) })
+	s, slow, _ := held(t, "10.11.65.")
+	hold(t, "ADD")
+	pod := podWith("a", slow)
+	pod.Annotations = map[string]string{"required-plugins.noderesource.dev": `["` + driver + `"]`}
+	for _, name := range []string{"first", "second"} {
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: name, Image: cluster.image, Command: []string{"/pod-view", "-once"}})
+	}
+	s.create(pod)
+	s.event("a", "is not attached since the sandbox started")
+	back := a.away(t, a.crash)
+	s.event("a", driver, "not present")
+	release(t, "ADD")
+	back()
+	s.attached("a", "net0", "lan", "net1", "10.11.65.")
+	if v := s.prints("a", "second"); v.interfaceIn("net1", "10.11.65.") == nil {
+		t.Errorf("the second container ran without the pod's network: %+v", v.Interfaces)
+	}
+}
+
 // TestPodsOverSlowNetworks measures the start of pods whose network takes long, one after another and at once. Creating
 // a pod and its sandbox takes a second or two; a pod that has waited for a retry of the kubelet would take ten more.
 func TestPodsOverSlowNetworks(t *testing.T) {
