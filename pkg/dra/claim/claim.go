@@ -174,8 +174,8 @@ type sandbox struct {
 
 // refusal is a claim that the pod of a sandbox uses and did not get when it was checked, and the reason.
 type refusal struct {
-	uid string
-	why error
+	claim string // its name
+	why   error
 }
 
 func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }

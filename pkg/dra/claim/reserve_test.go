@@ -230,6 +230,28 @@ func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 	})
 }
 
+// A claim that was deleted, and created again for another pod, has the name of one whose DEL is still to come.
+func TestFormerClaimOfTheSameNameKeepsNobodyOut(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) {
+			time.Sleep(5 * time.Second)
+			return []string{"a"}, nil
+		}
+		startSynchronized(r)
+		r.Prepare(r.ClaimOf("a", "u1", "one", dratest.Net("x", "net1", "")))
+		first := r.RunSandbox("s1", "one")
+		r.Prepare(r.ClaimOf("a", "u2", "two", dratest.Net("x", "net1", "")))
+		second := r.RunSandbox("s2", "two")
+		time.Sleep(time.Minute)
+		difftest.Equal(t, len(r.Notices()), 0)
+		difftest.Must(t, createContainer(r, second))
+		r.EndPod(first)
+		r.Unprepare("u1")
+		difftest.Must(t, createContainer(r, second))
+		r.EndAndUnprepare(second, "u2")
+	})
+}
+
 // Pods without claims start as usual. The gate keeps other pods away from the network.
 func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 	for name, away := range map[string]func(context.Context) error{

@@ -105,7 +105,7 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 			c.gatesOpen = map[int]bool{} // the worker must check the gates again; from now on it may attach the claim
 		}
 		others = e.table.claimsWhere(func(c *claim) bool {
-			return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !c.isFor(sb.Pod)
+			return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !e.table.holds(sb.Pod, c.ref.Name)
 		})
 	})
 	if list, err = e.ownClaims(sb); err != nil || len(others) == 0 {

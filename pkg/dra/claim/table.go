@@ -188,6 +188,12 @@ func (t *table) claimsOn(sb *sandbox) []*claim {
 	return t.claimsWhere(func(c *claim) bool { return c.stepSandbox == sb.ID || c.hasPendingDel(sb.ID) })
 }
 
+// holds reports whether a pod holds a claim of a name. Another claim of its namespace with that name was deleted before. The
+// mutex must be held.
+func (t *table) holds(pod state.Pod, name string) bool {
+	return slices.ContainsFunc(t.claimsOf(pod), func(c *claim) bool { return c.ref.Name == name })
+}
+
 // isOnRecord reports whether a claim has a record, even an unreadable one.
 func (t *table) isOnRecord(uid string) bool {
 	t.mu.Lock()
