@@ -207,6 +207,7 @@ func TestClearMarkStaysUntilRecordIsWritten(t *testing.T) {
 		time.Sleep(time.Hour / 4)
 		r.ExpectPhase("Undeleted", 0)
 		r.ExpectCalls("DEL", tried)
+		difftest.Must(t, os.Remove(filepath.Join(r.Dir, "there/s1_net1"))) // the administrator has detached it
 		r.ExpectNothing()
 	})
 }

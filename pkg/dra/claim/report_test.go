@@ -42,7 +42,7 @@ func TestStatusIsSentUntilAPIServerAcceptsItAlsoAfterRestart(t *testing.T) {
 		difftest.Same(t, "report", got, status.Report{Driver: dratest.Driver, Namespace: "ns", Name: "a", UID: "u1", Devices: []resourceapi.AllocatedDeviceStatus{{
 			Driver: dratest.Driver, Pool: "node1", Device: "cni", ShareID: &share,
 			Conditions:  []metav1.Condition{{Type: "Ready", Status: "True", Reason: "NetworkInterfaceReady", Message: "CNI-DRA-Driver has configured the device.", LastTransitionTime: attached}},
-			NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02:00:00:00:00:01"},
+			NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", HardwareAddress: "02:00:00:00:00:01", IPs: []string{"10.0.0.2/24"}},
 		}}}, cmpopts.IgnoreFields(resourceapi.AllocatedDeviceStatus{}, "Data"))
 		difftest.Contains(t, string(got.Devices[0].Data.Raw), `"cniVersion":"1.0.0"`)
 	})

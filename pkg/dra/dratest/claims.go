@@ -31,7 +31,7 @@ import (
 // NetRequest is a request of a claim for a network of the plugin "fake".
 type NetRequest struct{ request, ifName, behave string }
 
-// Net returns a request for a network. behave says what ADD does: see misbehave. "late" before it lets containers start
+// Net returns a request for a network. behave says what ADD does: see process.behave. "late" before it lets containers start
 // before the network is attached, and a duration is how long ADD takes without processes.
 func Net(request, ifName, behave string) NetRequest { return NetRequest{request, ifName, behave} }
 
