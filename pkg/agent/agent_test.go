@@ -352,7 +352,9 @@ func TestWhatTheAgentCannotReadIsReported(t *testing.T) {
 		a, end := r.started()
 		difftest.Eventually(t, "counted", func() bool { return healthy(a) && metrics(t, a)[`devinfo_attachments{state="ok"}`] == 1 })
 		path, away := filepath.Join(r.dir, name), filepath.Join(r.dir, "away")
-		r.must(os.Rename(path, away), os.Symlink(filepath.Base(path), path))
+		exchange := func() { r.must(unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, away, unix.RENAME_EXCHANGE)) } // it never lacks
+		r.must(os.Symlink(filepath.Base(path), away))
+		exchange()
 		for _, component := range unhealthy {
 			difftest.Eventually(t, component+" without "+name, func() bool { return strings.Contains(errorOf(a, component), path) })
 		}
@@ -364,7 +366,7 @@ func TestWhatTheAgentCannotReadIsReported(t *testing.T) {
 			difftest.Same(t, fmt.Sprint(name, " ", c.Name, ": ", c.Ask()), c.Ask() != nil, c.Name == agent.NRI || slices.Contains(unhealthy, c.Name))
 		}
 		difftest.Says(t, a.Uninstall(t.Context(), false))
-		r.must(os.Remove(path), os.Rename(away, path))
+		exchange()
 		difftest.Eventually(t, "healthy again", func() bool { return healthy(a) })
 		end()
 		_, err := os.Stat(filepath.Join(r.Options.Plugin.Dir, install.Name))
