@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -22,14 +21,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
+	"devinfo-cni.io/pkg/core/cdispec"
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/dra/status"
 	"devinfo-cni.io/pkg/host/link"
+	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -46,7 +49,7 @@ type Rig struct {
 	// longer in tests with real time.
 	runtimeWaits time.Duration
 
-	Measured     bool            // no instruments: see withLockCheck
+	Measured     bool            // no instruments: see checked
 	OutsideCalls map[string]bool // functions of the options that the agent has called
 
 	Withdraw       bool // see dra.KubeletOptions
@@ -169,7 +172,7 @@ func (r *Rig) start(connect func(*dra.Agent) (hangUp func())) *dra.Agent {
 	var agent *dra.Agent
 	o := r.Options
 	if !r.Measured {
-		o = withLockCheck(&r.Options, func(what string) {
+		o = r.checked(func(what string) {
 			if agent != nil {
 				_, _ = agent.Records()       // takes the mutex of package claim
 				_ = agent.Node.OthersKnown() // takes the mutex of package devices
@@ -261,31 +264,45 @@ func (r *Rig) Samples() map[string]float64 {
 	return samples
 }
 
-// withLockCheck returns options whose functions first call ask with their names, and then those of live, which tests
-// change. If ask takes both mutexes of the agent, the test hangs if the agent holds one of them during a read or a call.
-func withLockCheck(live *claim.Options, ask func(what string)) claim.Options {
-	instrument := func(live, to any) {
-		now, fields := reflect.ValueOf(live).Elem(), reflect.ValueOf(to).Elem()
-		for n := range fields.NumField() {
-			name, field := fields.Type().Field(n).Name, fields.Field(n)
-			if field.Kind() != reflect.Func || field.IsNil() || name == "Waits" { // Waits reads only memory
-				continue
-			}
-			field.Set(reflect.MakeFunc(field.Type(), func(args []reflect.Value) []reflect.Value {
-				ask(name)
-				return now.Field(n).Call(args)
-			}))
-		}
+// checked returns options whose functions first call ask with their names, and then those of the rig, which tests change
+// meanwhile. If ask takes both mutexes of the agent, the test hangs if the agent holds one of them during a read or a call.
+func (r *Rig) checked(ask func(what string)) claim.Options {
+	live, o := &r.Options, r.Options
+	o.Netns = func(path string) error { ask("Netns"); return live.Netns(path) }
+	o.Unexposed = func(root, dir string) error { ask("Unexposed"); return live.Unexposed(root, dir) }
+	o.Status = func(ctx context.Context, report status.Report) error { ask("Status"); return live.Status(ctx, report) }
+	o.Read = func(ctx context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+		ask("Read")
+		return live.Read(ctx, ref)
 	}
-	o := *live
-	instrument(live, &o)
-	instrument(&live.Devices, &o.Devices)
-	if node := o.Devices.Inventory; node != nil {
+	o.ClaimsOf = func(ctx context.Context, pod state.Pod) ([]string, error) {
+		ask("ClaimsOf")
+		return live.ClaimsOf(ctx, pod)
+	}
+	o.Notify = func(n claim.Notice) { ask("Notify"); live.Notify(n) }
+	o.Reached = func(name string) { ask("Reached"); live.Reached(name) }
+	its, of := &live.Devices, &o.Devices
+	of.Lineage = func(device string) ([]sysfs.Object, error) { ask("Lineage"); return its.Lineage(device) }
+	of.Advertised = func(ctx context.Context, resource, device string) (bool, error) {
+		ask("Advertised")
+		return its.Advertised(ctx, resource, device)
+	}
+	if its.Settings != nil {
+		of.Settings = func() (config.Node, error) { ask("Settings"); return its.Settings() }
+	}
+	if its.DeviceNodes != nil {
+		of.DeviceNodes = func(path string) (cdispec.DeviceNode, error) { ask("DeviceNodes"); return its.DeviceNodes(path) }
+	}
+	if node := its.Inventory; node != nil {
 		copied := *node
-		instrument(node, &copied)
-		o.Devices.Inventory = &copied
+		copied.Host = func() (inventory.Host, error) { ask("Host"); return node.Host() }
+		copied.Others = func(ctx context.Context) (map[string]string, error) { ask("Others"); return node.Others(ctx) }
+		if node.Labels != nil {
+			copied.Labels = func(ctx context.Context) (map[string]string, error) { ask("Labels"); return node.Labels(ctx) }
+		}
+		of.Inventory = &copied
 	}
-	if j := o.Devices.Journal; j != nil {
+	if j := of.Journal; j != nil {
 		gone := j.NetnsGone
 		j.NetnsGone = func(path string) (bool, error) { ask("netns, with the journal locked"); return gone(path) }
 	}
