@@ -35,11 +35,10 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 		return nil, err
 	}
 	networks, refusal := own.Networks(asked, e.Options.Policy)
-	e.table.observe(pods)
-	c, _ := e.table.find(string(asked.UID))
-	if c != nil {
-		e.table.observe(nil, c)
-	}
+	var known []*claim
+	e.table.do(func() { known = e.table.claimsWhere(func(c *claim) bool { return c.ref.UID == asked.UID }) })
+	e.table.observe(pods, known...)
+	var c *claim
 	if err := e.table.waitFor(ctx, func() (done bool, err error) {
 		c, err = e.addClaim(ctx, asked, pods, networks, refusal)
 		return c != nil, err

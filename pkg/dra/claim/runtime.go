@@ -101,11 +101,12 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 	var others []*claim
 	e.table.do(func() {
 		e.table.addSandbox(sb)
-		for _, c := range e.table.claimsOf(sb.Pod) {
+		own := e.table.claimsOf(sb.Pod)
+		for _, c := range own {
 			c.gatesOpen = map[int]bool{} // the worker must check the gates again; from now on it may attach the claim
 		}
-		others = e.table.claimsWhere(func(c *claim) bool {
-			return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !e.table.holds(sb.Pod, c.ref.Name)
+		others = e.table.claimsWhere(func(c *claim) bool { // one with the name of its own was deleted before
+			return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !named(own, c.ref.Name)
 		})
 	})
 	if list, err = e.ownClaims(sb); err != nil || len(others) == 0 {

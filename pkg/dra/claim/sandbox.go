@@ -79,7 +79,7 @@ func (t *table) failSandbox(sb *sandbox, why error) {
 // refusalOf returns why the pod of a sandbox has not got a claim that it uses, or nil. The mutex must be held.
 func (t *table) refusalOf(sb *sandbox) error {
 	for _, r := range sb.refused {
-		if !t.holds(sb.Pod, r.claim) {
+		if !named(t.claimsOf(sb.Pod), r.claim) {
 			return r.why
 		}
 	}

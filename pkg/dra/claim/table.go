@@ -188,10 +188,9 @@ func (t *table) claimsOn(sb *sandbox) []*claim {
 	return t.claimsWhere(func(c *claim) bool { return c.stepSandbox == sb.ID || c.hasPendingDel(sb.ID) })
 }
 
-// holds reports whether a pod holds a claim of a name. Another claim of its namespace with that name was deleted before. The
-// mutex must be held.
-func (t *table) holds(pod state.Pod, name string) bool {
-	return slices.ContainsFunc(t.claimsOf(pod), func(c *claim) bool { return c.ref.Name == name })
+// named reports whether one of the claims has a name.
+func named(list []*claim, name string) bool {
+	return slices.ContainsFunc(list, func(c *claim) bool { return c.ref.Name == name })
 }
 
 // isOnRecord reports whether a claim has a record, even an unreadable one.
