@@ -6,7 +6,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -104,8 +103,13 @@ func (r *release) all(files []string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.images("-"+r.version), r.archives(files), r.chart(), r.manifests(), r.kubectl(files), r.write(name+".spdx.json", text)); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return r.images("-" + r.version) }, func() error { return r.archives(files) }, r.chart, r.manifests,
+		func() error { return r.kubectl(files) }, func() error { return r.write(name+".spdx.json", text) }, r.checksums,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	return r.checksums()
+	return nil
 }
