@@ -42,8 +42,8 @@ type Options struct {
 
 	Inventory *Inventory        // nil = the driver offers no devices of the node
 	Finder    *discovery.Finder // describes devices; nil = devices have no description
-	// DeviceNodes are the device nodes of the node; nil = containers get none. Settings returns which ones they may get,
-	// which may change at any time.
+	// DeviceNodes are the device nodes of the node; nil = containers get none. They need Finder, and Settings, which returns
+	// which ones containers may get, and may change its answer at any time.
 	DeviceNodes grant.Nodes
 	Settings    func() (config.Node, error)
 
