@@ -194,8 +194,9 @@ func answerIn(f *txtar.File) (command string, a answer) {
 }
 
 // Each file has the objects of a cluster, then commands with their output. The section "forbidden" names a resource that
-// cannot be read, and those that begin with "node" are what devinfoctl prints in the agents' pods: see answerIn. A line of output that begins with ">" is a command in such a pod, which is root on its node, and a line
-// that begins with "!" is of standard error.
+// cannot be read, and those that begin with "node" are what devinfoctl prints in the agents' pods: see answerIn. A line of
+// output that begins with ">" is a command in such a pod, which is root on its node, and one that begins with "!" is of
+// standard error.
 func TestCommandsPrintRecordedOutput(t *testing.T) {
 	goldentest.Archives(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) {
 		var server *apiServer

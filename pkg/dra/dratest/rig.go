@@ -172,7 +172,7 @@ func (r *Rig) start(connect func(*dra.Agent) (hangUp func())) *dra.Agent {
 	var agent *dra.Agent
 	o := r.Options
 	if !r.Measured {
-		o = r.checked(func(what string) {
+		o = checked(&r.Options, func(what string) {
 			if agent != nil {
 				_, _ = agent.Records()       // takes the mutex of package claim
 				_ = agent.Node.OthersKnown() // takes the mutex of package devices
@@ -264,10 +264,10 @@ func (r *Rig) Samples() map[string]float64 {
 	return samples
 }
 
-// checked returns options whose functions first call ask with their names, and then those of the rig, which tests change
+// checked returns options whose functions first call ask with their names, and then those of live, which tests change
 // meanwhile. If ask takes both mutexes of the agent, the test hangs if the agent holds one of them during a read or a call.
-func (r *Rig) checked(ask func(what string)) claim.Options {
-	live, o := &r.Options, r.Options
+func checked(live *claim.Options, ask func(what string)) claim.Options {
+	o := *live
 	o.Netns = func(path string) error { ask("Netns"); return live.Netns(path) }
 	o.Unexposed = func(root, dir string) error { ask("Unexposed"); return live.Unexposed(root, dir) }
 	o.Status = func(ctx context.Context, report status.Report) error { ask("Status"); return live.Status(ctx, report) }
