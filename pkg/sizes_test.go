@@ -16,7 +16,6 @@ const mostMethods, mostFields = 40, 20
 // tooLarge lists the exceptions, each with its reason.
 var tooLarge = map[string]string{
 	"methods of cmd/devinfoctl.tool":       "each command is a method; the functions that print for a command count too",
-	"methods of pkg/host/sysfs.FS":         "each method reads one fact of sysfs",
 	"fields of cmd/cni-dra-driver.options": "each flag sets a field",
 	"fields of pkg/core/config.Config":     "a field for each key of the network configuration",
 	"fields of pkg/core/journal.Entry":     "a field for each key of an attachment's record",

@@ -23,7 +23,7 @@ const (
 // driven by virtio-pci they are the interfaces of its virtio device. Do not conclude from the list that there is no other
 // interface.
 func (f *FS) Ports(bus, device string, most int) (ports []Port, err error) {
-	in := f.portsDir(bus, device)
+	in := f.device(bus, device).ofPorts()
 	names := in.names("net")
 	for _, name := range names[:min(most, len(names))] {
 		p, d := Port{Name: name}, f.in(path.Join(in.at, "net", name))
@@ -43,12 +43,12 @@ func (f *FS) Ports(bus, device string, most int) (ports []Port, err error) {
 // HasPorts reports whether a device has network interfaces in any network namespace. It checks only whether the
 // directory net exists, because net lists only the interfaces of the namespace in which sysfs was mounted.
 func (f *FS) HasPorts(bus, name string) (bool, error) {
-	d := f.portsDir(bus, name)
+	d := f.device(bus, name).ofPorts()
 	return d.has("net"), d.err
 }
 
-func (f *FS) portsDir(bus, name string) *dir {
-	d := f.device(bus, name)
+// ofPorts moves from a device to the directory that has its net.
+func (d *dir) ofPorts() *dir {
 	if d.link("driver") == "virtio-pci" {
 		if virtio := onlyVirtio(d.dirs("")); len(virtio) > 0 {
 			d.at = path.Join(d.at, virtio[0])

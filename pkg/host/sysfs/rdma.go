@@ -103,13 +103,13 @@ type RDMADevice struct {
 }
 
 // RDMADevices returns the RDMA devices, sorted by name as in [ByNumber].
-func (f *FS) RDMADevices() ([]RDMADevice, error) { return each(f, "class/infiniband", f.rdmaDevice) }
-
-func (f *FS) rdmaDevice(name string) (r RDMADevice, ok bool, err error) {
-	d := f.in("class/infiniband/" + name)
-	r.Name, r.Netdev = name, d.text("ports/1/gid_attrs/ndevs/0")
-	r.Bus, r.Device = d.parent()
-	return r, true, d.err
+func (f *FS) RDMADevices() ([]RDMADevice, error) {
+	return each(f, "class/infiniband", func(name string) (r RDMADevice, ok bool, err error) {
+		d := f.in("class/infiniband/" + name)
+		r.Name, r.Netdev = name, d.text("ports/1/gid_attrs/ndevs/0")
+		r.Bus, r.Device = d.parent()
+		return r, true, d.err
+	})
 }
 
 // Apart is an RDMA device of an interface that is not below the same device as the interface.
@@ -123,17 +123,25 @@ type Apart struct {
 // [ByNumber]. erdma finds the interface by its hardware address (drivers/infiniband/hw/erdma/erdma_main.c,
 // erdma_enum_and_get_netdev), and vmw_pvrdma takes that of function 0 (hw/vmw_pvrdma/pvrdma_main.c, pvrdma_pci_probe).
 // RDMAApart looks at all RDMA devices of the node.
-func (f *FS) RDMAApart() ([]Apart, error) { return each(f, "class/infiniband", f.apart) }
+func (f *FS) RDMAApart() (list []Apart, err error) {
+	all, err := f.RDMADevices()
+	for _, r := range all {
+		if a, ok, err := r.apart(f); err != nil {
+			return nil, err
+		} else if ok {
+			list = append(list, a)
+		}
+	}
+	return list, err
+}
 
-func (f *FS) apart(name string) (a Apart, ok bool, err error) {
-	r, _, err := f.rdmaDevice(name)
-	d := f.in("class/infiniband/" + name)
-	verbs, own := "class/infiniband_verbs", false
+func (r RDMADevice) apart(f *FS) (a Apart, ok bool, err error) {
+	d, verbs := f.in("class/infiniband/"+r.Name), "class/infiniband_verbs"
 	switch {
-	case r.Netdev == "" || err != nil:
-		return a, false, err
+	case r.Netdev == "":
+		return a, false, nil
 	case r.Bus == "pci":
-		if own, err = f.HasPorts(r.Bus, r.Device); own || err != nil {
+		if own, err := f.HasPorts(r.Bus, r.Device); own || err != nil {
 			return a, false, err
 		}
 		verbs = "bus/pci/devices/" + r.Device + "/infiniband_verbs"
