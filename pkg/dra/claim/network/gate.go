@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"reflect"
@@ -92,7 +93,8 @@ func (g *Gate) Spec(record *state.Claim, at *state.Attachment, userns bool) (*sp
 }
 
 // Covers reports whether an old spec gives the same containers as spec at least its variables and device nodes, and with
-// userns no device node that a pod with its own user namespace cannot open.
+// userns no device node that a pod with its own user namespace cannot open. A node whose mode cannot be read counts as one, as
+// in [Gate.Spec]; one that is absent does not, because its device may come back.
 func (g *Gate) Covers(old, spec *specs.Spec, userns bool) bool {
 	has, wants := old.Devices[0].ContainerEdits, spec.Devices[0].ContainerEdits
 	lacksVariable := func(v string) bool { return !slices.Contains(has.Env, v) }
@@ -101,7 +103,7 @@ func (g *Gate) Covers(old, spec *specs.Spec, userns bool) bool {
 	}
 	isClosed := func(d *specs.DeviceNode) bool {
 		node, err := g.Node.DeviceNodes(d.Path)
-		return err == nil && grant.RefuseInUserNamespace(node) != nil
+		return err != nil && !errors.Is(err, fs.ErrNotExist) || err == nil && grant.RefuseInUserNamespace(node) != nil
 	}
 	return reflect.DeepEqual(has.Hooks, wants.Hooks) && !slices.ContainsFunc(wants.Env, lacksVariable) &&
 		!slices.ContainsFunc(wants.DeviceNodes, lacksNode) && !(userns && g.Node.DeviceNodes != nil && slices.ContainsFunc(has.DeviceNodes, isClosed))

@@ -19,7 +19,10 @@ import (
 func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
 	perms := map[string]fs.FileMode{"/dev/a": 0o666, "/dev/b": 0o600}
 	g := &Gate{Node: &devices.Node{Options: devices.Options{DeviceNodes: func(path string) (cdispec.DeviceNode, error) {
-		if perms[path] == 0 {
+		switch {
+		case path == "/dev/unseen":
+			return cdispec.DeviceNode{}, fs.ErrPermission
+		case perms[path] == 0:
 			return cdispec.DeviceNode{}, fs.ErrNotExist
 		}
 		return cdispec.DeviceNode{Path: path, Perm: perms[path]}, nil
@@ -41,6 +44,7 @@ func TestEarlierSpecCoversWhatItsPodCanOpen(t *testing.T) {
 		{give("/dev/a"), give(), true, true},
 		{give("/dev/a", "/dev/b"), give("/dev/a"), true, false},
 		{give("/dev/a", "/dev/gone"), give("/dev/a"), true, true},
+		{give("/dev/a", "/dev/unseen"), give("/dev/a"), true, false},
 		{give("/dev/b"), give("/dev/a"), false, false},
 		{hooked, give(), false, false},
 	} {
