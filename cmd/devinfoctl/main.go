@@ -98,8 +98,7 @@ func newRoot(t *tool) *cobra.Command {
   devinfoctl topology                       # the devices, as a tree
   devinfoctl capture --scrub -o node.txtar  # for a problem report
   devinfoctl --capture node.txtar topology  # the same tree, somewhere else`,
-		PersistentPreRunE: t.start,
-		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	commandline.Choice(root, flags, &t.output, "output", "o", "table", "how to print: table, json or yaml", "table", "json", "yaml")
@@ -110,7 +109,9 @@ func newRoot(t *tool) *cobra.Command {
 	_ = root.MarkPersistentFlagFilename("capture", "txtar")
 	cobra.EnableCommandSorting = false
 	for _, command := range commands {
-		root.AddCommand(command(t))
+		cmd := command(t)
+		cmd.PersistentPreRunE = t.start // not of help, which needs no node
+		root.AddCommand(cmd)
 	}
 	commandline.Finish(root)
 	return root

@@ -25,6 +25,16 @@ func TestHelpNamesExamplesAndExitCodes(t *testing.T) {
 	}
 }
 
+// Help is about no node.
+func TestOnlyCommandsEnterHostRoot(t *testing.T) {
+	for command, reads := range map[string]bool{"doctor": true, "validate x": true, "": false, "help": false, "help doctor": false, "doctor --help": false, "completion bash": false} {
+		o := ctl(append([]string{"--host-root", "/nowhere"}, strings.Fields(command)...)...)
+		if exit := map[bool]int{true: clierr.Blind}[reads]; o.exit != exit || strings.Contains(o.stderr, "--host-root: /nowhere: ") != reads {
+			t.Errorf("%s: %+v", command, o)
+		}
+	}
+}
+
 func TestUnpackedCaptureIsRemoved(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
