@@ -222,6 +222,10 @@ func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 		difftest.Equal(t, r.Notices(), []string{claim.NoticeFailed})
 		difftest.Says(t, r.CreateContainer(second, "u1_x"), "is held by pod ns/one")
 		difftest.Says(t, createContainer(r, second), "pod ns/two: claim ns/a is held by pod ns/one")
+		startSynchronized(r, first, second)
+		time.Sleep(6 * time.Second)
+		difftest.Says(t, createContainer(r, second), "pod ns/two: claim ns/a is held by pod ns/one")
+		difftest.Must(t, createContainer(r, first))
 		r.ReadClaims(reserveFor(r, shared, "two"), nil)
 		r.EndPod(first)
 		time.Sleep(2 * time.Minute) // until the second pod has the claim

@@ -105,9 +105,7 @@ func (e *Engine) addSandbox(ctx context.Context, sb *sandbox) (list []*claim, er
 		for _, c := range own {
 			c.gatesOpen = map[int]bool{} // the worker must check the gates again; from now on it may attach the claim
 		}
-		others = e.table.claimsWhere(func(c *claim) bool { // one with the name of its own was deleted before
-			return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !named(own, c.ref.Name)
-		})
+		others = e.table.shareable(sb, own)
 	})
 	if list, err = e.ownClaims(sb); err != nil || len(others) == 0 {
 		return list, err
@@ -243,19 +241,41 @@ func (e *Engine) endSandbox(ctx context.Context, event string, sb *sandbox) erro
 }
 
 // Synchronize replaces the known sandboxes with those that the runtime lists. A sandbox that is not listed may
-// still exist, because a runtime omits sandboxes whose state is uncertain.
+// still exist, because a runtime omits sandboxes whose state is uncertain. The pods of sandboxes that are new to this process
+// are read, because it does not know which claims an earlier one refused them, or did not see them ask for.
 func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api.Container) ([]*api.ContainerUpdate, error) {
 	defer e.metrics.event("Synchronize", time.Now(), new(error))
+	var added []*sandbox
 	e.table.do(func() {
 		listed := map[string]*sandbox{}
 		for _, pod := range pods {
 			if !e.table.isListed(pod.GetId()) {
-				e.table.addSandbox(sandboxOf(pod))
+				added = append(added, e.table.addSandbox(sandboxOf(pod)))
 			}
 			listed[pod.GetId()] = e.table.sandboxes[pod.GetId()]
 		}
 		e.table.sandboxes, e.table.synced = listed, true
 	})
 	e.table.sweep()
+	go func() {
+		limited, cancel := context.WithTimeout(context.Background(), readLimit)
+		defer cancel()
+		for _, sb := range added {
+			e.checkRunning(limited, sb)
+		}
+	}()
 	return nil, nil
+}
+
+// checkRunning checks the claims of a sandbox whose start nobody waits for. [Engine.CreateContainer] keeps out its containers
+// while it has not got them.
+func (e *Engine) checkRunning(ctx context.Context, sb *sandbox) {
+	var others []*claim
+	e.table.do(func() { others = e.table.shareable(sb, e.table.claimsOf(sb.Pod)) })
+	if len(others) == 0 {
+		return
+	}
+	if err := e.checkClaims(ctx, sb, others); err != nil {
+		e.notices.send(sb.Pod, NoticeFailed, err.Error())
+	}
 }

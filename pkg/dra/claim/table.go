@@ -183,6 +183,14 @@ func (t *table) claimsOf(pod state.Pod) []*claim {
 	return list
 }
 
+// shareable returns the claims of other pods that the pod of a sandbox may use too. One with the name of a claim of its own
+// was deleted before. The mutex must be held.
+func (t *table) shareable(sb *sandbox, own []*claim) []*claim {
+	return t.claimsWhere(func(c *claim) bool {
+		return c.record.Shared && !c.record.Unprepared() && c.ref.Namespace == sb.Pod.Namespace && !named(own, c.ref.Name)
+	})
+}
+
 // claimsOn returns the claims of which an ADD or DEL for a sandbox runs or is pending. The mutex must be held.
 func (t *table) claimsOn(sb *sandbox) []*claim {
 	return t.claimsWhere(func(c *claim) bool { return c.stepSandbox == sb.ID || c.hasPendingDel(sb.ID) })
