@@ -40,6 +40,20 @@ func TestFullDiskLeavesTheOldPlugin(t *testing.T) {
 	})
 }
 
+// A node that was too busy to run the plugin, or could not read it, may be able to later.
+func TestPluginThatCouldNotRunIsTriedAgain(t *testing.T) {
+	built := built(t, "v1.2.0")
+	linktest.Run(t, func(t *testing.T) {
+		p := keeper(t, filepath.Join(t.TempDir(), install.Name))
+		must(t, syscall.Mount("tmpfs", filepath.Dir(p.From), "tmpfs", syscall.MS_NOEXEC, "size=16m"))
+		defer func() { must(t, syscall.Unmount(filepath.Dir(p.From), 0)) }()
+		write(t, p.From, read(t, built), 0o755)
+		refuse(t, p, "does not run here: VERSION: fork/exec "+p.From+": permission denied")
+		must(t, syscall.Mount("", filepath.Dir(p.From), "tmpfs", syscall.MS_REMOUNT, "size=16m"))
+		keep(t, p, install.Installed)
+	})
+}
+
 func TestReadOnlyDirectoryIsLeftUnchanged(t *testing.T) {
 	from := built(t, "v1.2.0")
 	linktest.Run(t, func(t *testing.T) {

@@ -102,6 +102,9 @@ func (p *PluginFile) examine(ctx context.Context) (*Installation, error) {
 		return done, err
 	}
 	done.New = *want
+	if want.Problem != "" || want.JournalFormat == 0 {
+		p.from = memo{} // it may run the next time: the node was perhaps too busy
+	}
 	if want.Problem != "" {
 		return done, fmt.Errorf("%s does not run here: %s; nothing was changed", p.From, want.Problem)
 	}
