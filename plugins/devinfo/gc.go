@@ -20,12 +20,12 @@ func (c *Call) gc() error {
 	if err := c.Journal.Own(); err != nil {
 		return err
 	}
-	errs := c.collect()
+	claimed, errs := c.collect()
 	if c.Config.Valid != nil && len(c.Config.Delegates) > 0 {
 		n, err := c.network()
 		errs = append(errs, err)
 		if err == nil {
-			for _, err := range n.GC(c.Config.Valid) {
+			for _, err := range n.GC(append(c.Config.Valid, claimed...)) {
 				errs = append(errs, failure.OfDelegate("GC", err))
 			}
 		}
@@ -35,8 +35,9 @@ func (c *Call) gc() error {
 
 // collect deletes the attachments of this network that the runtime does not list, as DEL does.
 //
-// CRI-O and cnitool pass no list if they know no attachments. collect then deletes only stale attachments.
-func (c *Call) collect() (errs []error) {
+// CRI-O and cnitool pass no list if they know no attachments. collect then deletes only stale attachments. Of those by a
+// claim it never deletes others, and returns them: cni-dra-driver has added them, and no runtime lists them.
+func (c *Call) collect() (claimed []types.GCAttachment, errs []error) {
 	listed := make(map[types.GCAttachment]bool, len(c.Config.Valid))
 	for _, v := range c.Config.Valid {
 		listed[v] = true
@@ -44,18 +45,23 @@ func (c *Call) collect() (errs []error) {
 	keys, err := c.Journal.All()
 	errs = append(errs, err)
 	for _, key := range keys {
-		if key.Network != c.Config.Name || listed[types.GCAttachment{ContainerID: key.ContainerID, IfName: key.IfName}] {
+		this := types.GCAttachment{ContainerID: key.ContainerID, IfName: key.IfName}
+		if key.Network != c.Config.Name || listed[this] {
 			continue
 		}
 		e, err := c.Journal.Get(key)
-		if err != nil && !errors.As(err, new(*store.CorruptError)) {
+		byClaim := e != nil && e.ByClaim()
+		switch {
+		case err != nil && !errors.As(err, new(*store.CorruptError)):
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
-		} else if c.Config.Valid != nil || c.About(key).Stale(e) {
+		case c.Config.Valid != nil && !byClaim || c.About(key).Stale(e):
 			_, err := c.Collect(key, e, func(e *journal.Entry) { c.deletion(key).reconstruct(e) })
 			errs = append(errs, err)
+		case byClaim:
+			claimed = append(claimed, this)
 		}
 	}
-	return errs
+	return claimed, errs
 }
 
 // deletion returns the call that a DEL of another attachment of the network would be.
