@@ -25,6 +25,7 @@ import (
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link/linktest"
+	"devinfo-cni.io/pkg/host/settings"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
 )
@@ -223,11 +224,14 @@ func TestEvidenceDoesNotOmitWhatItCannotRead(t *testing.T) {
 		sys := sysfs.New(files)
 		n := node.Open(node.Options{Settings: config.Node{StateDir: t.TempDir()}, Finder: &discovery.Finder{Sys: sys}, ClaimDir: "/nonexistent"})
 		given := []podresources.Given{{Device: "0000:65:00.0"}, {Device: "0000:65:1f.7"}, {Device: "gpu-7"}, {Device: "a/b.sf.4"}, {Device: "mlx5_core.sf.99"}}
-		e, err := doctor.EvidenceOf(n, hostdev.Host{Sys: sys}, &doctor.Live{Devices: given})
+		vfs := []settings.VFRecord{{PF: "0000:65:00.1", Index: 1}, {PF: "0000:65:00.0", Index: 3}, {PF: "0000:65:00.0", Index: 1, PFName: "ens1"}}
+		e, err := doctor.EvidenceOf(n, hostdev.Host{Sys: sys}, &doctor.Live{Devices: given, VFs: vfs})
 		if want == "" {
 			difftest.Must(t, err)
 			want = fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.RDMA, e.GivenGone)
 			difftest.Equal(t, e.GivenGone, []podresources.Given{given[1], given[4]})
+			difftest.Equal(t, e.VFs[1], doctor.VF{Address: "0000:65:00.3", PFDriver: "mlx5_core", Known: true, VFRecord: vfs[2]})
+			difftest.Equal(t, e.VFs[0], doctor.VF{Address: "0000:65:00.2", PFDriver: "mlx5_core", VFRecord: settings.VFRecord{PF: "0000:65:00.0"}})
 		}
 		if err == nil && fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.RDMA, e.GivenGone) != want {
 			t.Errorf("%s fails, and nothing says so", *failed)

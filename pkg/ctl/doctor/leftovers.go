@@ -64,9 +64,9 @@ func leftovers(e *Evidence, list *findings) {
 	if e.unsettled() {
 		list.add("settings-unseen")
 	}
-	held, beside := e.holds(), map[string][]VF{}
+	used, beside := e.used(), map[string][]VF{}
 	for _, v := range e.VFs {
-		if v.Known && len(held[v.Address]) == 0 {
+		if v.Known && !used[v.Address] {
 			beside[v.PF] = append(beside[v.PF], v)
 		}
 	}

@@ -16,20 +16,30 @@ func isCandidate(d *hostdev.Device) bool {
 	return d.Kind == hostdev.VF || d.Kind == hostdev.VDPA || d.Kind == hostdev.SF && d.Number != nil
 }
 
-// free returns the VFs, SFs and vDPA devices that no pod is known to have. Whoever has a vDPA device has the VF or SF below it
-// too, and the other way round. An attachment without a lease that names a device uses it.
-func (e *Evidence) free() (free []*hostdev.Device) {
-	held, named, used := e.holds(), map[string]bool{}, map[*hostdev.Device]bool{}
+// used returns the names of devices that pods have. Whoever has a vDPA device has the VF or SF below it too. An attachment
+// without a lease that names a device uses it.
+func (e *Evidence) used() map[string]bool {
+	used := map[string]bool{}
+	for name := range e.holds() {
+		used[name] = true
+	}
 	for _, a := range e.Attachments {
-		named[a.Device] = named[a.Device] || !a.Left()
+		used[a.Device] = used[a.Device] || !a.Left()
 	}
 	for _, d := range e.Devices { // each after its parent
-		if used[d] = len(held[d.At.Name]) > 0 || named[d.At.Name]; used[d] && d.Parent != nil {
-			used[d.Parent] = true
+		if used[d.At.Name] && d.Parent != nil {
+			used[d.Parent.At.Name] = true
 		}
 	}
+	return used
+}
+
+// free returns the VFs, SFs and vDPA devices that no pod is known to have. Whoever has a VF or SF has the vDPA devices on it.
+func (e *Evidence) free() (free []*hostdev.Device) {
+	used := e.used()
 	for _, d := range e.Devices {
-		if isCandidate(d) && !used[d] && (!used[d.Parent] || !isCandidate(d.Parent)) {
+		below := d.Parent != nil && isCandidate(d.Parent) && used[d.Parent.At.Name]
+		if isCandidate(d) && !used[d.At.Name] && !below {
 			free = append(free, d)
 		}
 	}
@@ -149,13 +159,13 @@ func (e *Evidence) lost(d *hostdev.Device) string {
 	return "lost-interface"
 }
 
-// last returns the last pod of a free device that is known, as the end of a text.
+// last returns the last pod of a free device that is known, as the end of a text. Only former pods are known of one.
 func (e *Evidence) last(device string) string {
-	if at := slices.IndexFunc(e.Attachments, func(a node.Attachment) bool { return a.Device == device && a.Left() }); at >= 0 {
+	if at := slices.IndexFunc(e.Attachments, func(a node.Attachment) bool { return a.Device == device }); at >= 0 {
 		return "; the last pod known is " + cmp.Or(e.Attachments[at].PodName(), e.Attachments[at].Netns)
 	}
 	if e.Live != nil {
-		if at := slices.IndexFunc(e.Live.Locks, func(l journal.SRIOVLock) bool { return l.Device == device && l.Gone }); at >= 0 {
+		if at := slices.IndexFunc(e.Live.Locks, func(l journal.SRIOVLock) bool { return l.Device == device }); at >= 0 {
 			return "; sriov-cni last gave it to " + e.Live.Locks[at].Netns
 		}
 	}
