@@ -44,7 +44,7 @@ type Comparison struct {
 func (r *Reference) Representor(pf string, flavour link.Flavour, number int) (name, source string, err error) {
 	name, source, err = r.Eswitches.Representor(pf, flavour, number)
 	o := Comparison{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
-	known := func(other Comparison) bool { return other.Function == o.Function && other.Ours == o.Ours }
+	known := func(other Comparison) bool { return other.Function == o.Function }
 	if r.Ask == nil || slices.ContainsFunc(r.Comparisons, known) {
 		return name, source, err
 	}
