@@ -49,6 +49,7 @@ type Claim struct {
 	Attachments []Attachment `json:"attachments,omitempty"` // allocated devices, in any phase except Undeleted
 	Undeleted   []Attachment `json:"undeleted,omitempty"`   // earlier attachments in phase Undeleted
 	StatusOwed  bool         `json:"statusOwed,omitempty"`  // the latest status has not reached the API server
+	Parameters  string       `json:"parameters,omitempty"`  // digest of the allocation's parameters for the driver; "" = recorded by an older build
 }
 
 type Pod struct {

@@ -1,6 +1,8 @@
 package claim
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/utils/ptr"
 
+	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim/plan"
 )
@@ -129,17 +132,32 @@ func (c *claim) name() string { return c.ref.Namespace + "/" + c.ref.Name }
 
 func (c *claim) uid() string { return string(c.ref.UID) }
 
-func newRecord(asked *resourceapi.ResourceClaim, pod state.Pod, networks []state.Attachment) *state.Claim {
+func newRecord(asked *resourceapi.ResourceClaim, driver string, pod state.Pod, networks []state.Attachment) *state.Claim {
 	record := &state.Claim{Namespace: asked.Namespace, Name: asked.Name, UID: string(asked.UID), Pod: pod, Shared: metav1.GetControllerOf(asked) == nil, Attachments: networks}
+	record.Parameters = parametersOf(asked, driver)
 	if name := asked.Annotations[resourceapi.PodResourceClaimAnnotation]; !record.Shared && len(validation.IsDNS1123Label(name)) == 0 {
 		record.PodClaim = name
 	}
 	return record
 }
 
-// isAllocated reports whether the record has exactly the devices of this driver that are allocated to the claim.
+// parametersOf returns a digest of the parameters of an allocation for the driver, whatever their spelling in JSON.
+func parametersOf(claim *resourceapi.ResourceClaim, driver string) string {
+	var all []any
+	for _, c := range claim.Status.Allocation.Devices.Config {
+		if c.Opaque != nil && c.Opaque.Driver == driver {
+			var parameters any
+			_ = json.Unmarshal(c.Opaque.Parameters.Raw, &parameters) // the API server has checked that it is JSON
+			all = append(all, c.Source, c.Requests, parameters)
+		}
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(config.Encode(all)))
+}
+
+// isAllocated reports whether the record has exactly the devices of this driver that are allocated to the claim, and is of the
+// same parameters: a claim may get its device again with those of a class that has changed.
 func isAllocated(record *state.Claim, now *resourceapi.ResourceClaim, driver string) bool {
-	if now.Status.Allocation == nil {
+	if now.Status.Allocation == nil || record.Parameters != "" && record.Parameters != parametersOf(now, driver) {
 		return false
 	}
 	n := 0

@@ -123,7 +123,7 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 			return nil, refusal
 		}
 		left := c
-		c = newClaim(newRecord(asked, pods[0], networks))
+		c = newClaim(newRecord(asked, e.Options.Driver, pods[0], networks))
 		c.record.Order = e.table.orderOf(c.uid())
 		c.saved = nil
 		for _, pod := range pods {

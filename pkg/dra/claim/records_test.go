@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -285,7 +286,10 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 	vf := dratest.Network(`{"type":"sriov"}`)
 	deallocated := dratest.DeviceClaim("u1", dratest.VF0, vf)
 	deallocated.Status.Allocation, deallocated.Status.ReservedFor = nil, nil
-	for name, last := range map[string]*resourceapi.ResourceClaim{"deleted": nil, "deallocated": deallocated, "reallocated": dratest.DeviceClaim("u1", dratest.VF2, vf)} {
+	for name, last := range map[string]*resourceapi.ResourceClaim{
+		"deleted": nil, "deallocated": deallocated, "reallocated": dratest.DeviceClaim("u1", dratest.VF2, vf),
+		"reallocated for another network": dratest.OnNetwork("other", dratest.DeviceClaim("u1", dratest.VF0, vf)),
+	} {
 		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 			r.ReadClaims(last, nil)
 			r.Options.UndeletedEvery = time.Minute
@@ -306,7 +310,7 @@ func TestClaimIsCollectedOnlyWhenUnusedAndNotAllocated(t *testing.T) {
 			r.ListSandboxes()
 			r.EndPod(r.Sandbox("s1", "pod"))
 			kept("the server does not answer")
-			r.ReadClaims(dratest.DeviceClaim("u1", dratest.VF0, vf), nil)
+			r.ReadClaims(dratest.DeviceClaim("u1", dratest.VF0, " "+strings.ReplaceAll(vf, ":", " : ")), nil)
 			kept("the claim exists")
 			r.ReadClaims(last, nil)
 			other := &journal.Claim{UID: "u0", Part: "net1", Namespace: "ns", Name: "lost", Leases: []journal.DeviceLease{{ID: "pci-0000:03:00.4", Mode: journal.Exclusive}}}

@@ -417,7 +417,7 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 		NetworkData: &resourceapi.NetworkDeviceData{InterfaceName: "net1", IPs: []string{"10.0.0.2/24"}, HardwareAddress: "02:00:00:00:00:01"},
 	}
 	difftest.Equal(t, r.Metadata, want)
-	claim.Status.Allocation.Devices.Config = nil // an accepted claim stays accepted
+	claim.Spec.Devices.Requests = nil // an accepted claim stays accepted
 	for range 2 {
 		got, err := agent.Prepare(t.Context(), claim)
 		difftest.Must(t, err)
