@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -111,6 +112,9 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 			if err := files.tidy(); err != nil {
 				agent.Options.Log.Error("cannot remove device metadata of claims that have ended, or restore its CDI specs for the others", "error", err)
 			}
+			if err := k.checkSockets(); err != nil {
+				o.Fatal(err)
+			}
 		}, agent.Options.Sweep)
 	})
 	return k, nil
@@ -122,6 +126,18 @@ func (k *Kubelet) Stop() {
 	k.cancel()
 	k.helper.Stop()
 	k.publishing.Wait()
+}
+
+// checkSockets returns an error if a socket no longer exists. The kubelet unregisters a plugin whose registration socket is
+// removed, and the library creates sockets only when it starts.
+func (k *Kubelet) checkSockets() error {
+	registrar := filepath.Join(k.options.RegistrarDir, k.agent.Options.Driver+"-reg.sock")
+	for _, socket := range []string{registrar, filepath.Join(k.options.PluginDir, "dra.sock")} {
+		if _, err := os.Lstat(socket); errors.Is(err, fs.ErrNotExist) && k.ctx.Err() == nil { // Stop removes them too
+			return fmt.Errorf("%s was removed, so that the kubelet cannot reach the driver; the driver must restart", socket)
+		}
+	}
+	return nil
 }
 
 // Registered returns an error if the kubelet does not use the plugin.

@@ -284,3 +284,17 @@ func TestFirstFailureToPublishIsFatal(t *testing.T) {
 	difftest.Eventually(t, "the process ends", func() bool { return len(fatal) > 0 })
 	difftest.Says(t, <-fatal, "NodeName")
 }
+
+// The kubelet unregisters a plugin whose registration socket is removed, and reaches it by the other.
+func TestRemovedSocketEndsTheDriver(t *testing.T) {
+	for _, socket := range []string{dratest.Driver + "-reg.sock", "dra.sock"} {
+		r, fatal := dratest.NewRig(t), make(chan error, 100)
+		k, err := dra.StartKubelet(t.Context(), r.Start(), dra.KubeletOptions{
+			Node: "node1", Client: dratest.APIServer(nil), PluginDir: r.Dir, RegistrarDir: r.Dir, Fatal: func(err error) { fatal <- err },
+		})
+		difftest.Must(t, err, os.Remove(filepath.Join(r.Dir, socket)))
+		difftest.Eventually(t, "the process ends without "+socket, func() bool { return len(fatal) > 0 })
+		difftest.Says(t, <-fatal, filepath.Join(r.Dir, socket), "was removed")
+		k.Stop()
+	}
+}
