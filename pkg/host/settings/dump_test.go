@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/rtnetlink"
+	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -49,15 +50,38 @@ func TestProgramsOfEachXDPModeAreRead(t *testing.T) {
 	for mode, attr := range []int{nl.IFLA_XDP_PROG_ID, nl.IFLA_XDP_PROG_ID + 1, nl.IFLA_XDP_PROG_ID + 2, nl.IFLA_XDP_PROG_ID + 3} {
 		xdp.AddRtAttr(attr, nl.Uint32Attr(uint32(70+mode)))
 	}
-	got, err := dump(parsed(xdp))
+	got, err := dump(parsed(xdp, nl.NewRtAttr(unix.IFLA_STATS, []byte{1}), nl.NewRtAttr(200, []byte{2, 3})))
 	difftest.Must(t, err)
-	difftest.Equal(t, got, Dump{"xdp": "program 71", "xdpgeneric": "program 72", "xdpoffload": "program 73"})
+	difftest.Equal(t, got, Dump{"rtnetlink-200": "0203", "xdp": "program 71", "xdpgeneric": "program 72", "xdpoffload": "program 73"})
 	id := nl.NewRtAttr(unix.IFLA_XDP, nil)
 	id.AddRtAttr(nl.IFLA_XDP_PROG_ID+1, []byte{7})
 	for _, broken := range []*nl.RtAttr{id, nl.NewRtAttr(unix.IFLA_XDP, []byte{1})} {
 		_, err = dump(parsed(broken))
 		difftest.Is(t, err, syscall.EBADMSG)
 	}
+}
+
+// The namespaces of tests have no hardware. An IPoIB child shows the device of its parent.
+func TestEachInterfaceOfHardwareHasACondition(t *testing.T) {
+	hardware := func(name string, index int, mac ...byte) rtnetlink.Link {
+		return rtnetlink.Link{Name: name, Index: index, Parent: "device of " + name, MAC: mac}
+	}
+	child := hardware("ib0.1", 4)
+	child.Kind, child.Lower = "ipoib", 3
+	uppers := map[int][]stack.Upper{2: {{Name: "spy", Kind: "macvlan", Netns: "/proc/7/ns/net"}}}
+	bus := func(l rtnetlink.Link) string { return map[string]string{"eth0": "0000:01:00.0"}[l.Name] }
+	got, err := conditions([]rtnetlink.Link{{Name: "br0", Index: 1}, {Name: "eth0", Index: 2, MAC: make([]byte, 6)}, hardware("ib0", 3), child, hardware("eth1", 5, 2, 0, 0, 0, 0, 1)},
+		bus, uppers, map[string]string{"b": "net1 in /proc/7/ns/net", "a": "net1 in /proc/8/ns/net"})
+	difftest.Must(t, err)
+	difftest.Equal(t, got, []Condition{
+		{Device: "0000:01:00.0", Name: "eth0", Zero: true, Dump: Dump{}, Uppers: []string{"macvlan spy in /proc/7/ns/net"}},
+		{Device: "device of ib0", Name: "ib0", Dump: Dump{}}, {Device: "device of eth1", Name: "eth1", Dump: Dump{}},
+		{Device: "a", Elsewhere: "net1 in /proc/8/ns/net"}, {Device: "b", Elsewhere: "net1 in /proc/7/ns/net"},
+	})
+	broken := parsed(nl.NewRtAttr(unix.IFLA_XDP, []byte{1}))
+	broken.Parent = "0000:01:00.0"
+	_, err = conditions([]rtnetlink.Link{broken}, bus, nil, nil)
+	difftest.Is(t, err, syscall.EBADMSG)
 }
 
 // The kernel of the answer to put back may have had more features, or fewer.

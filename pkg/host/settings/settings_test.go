@@ -95,6 +95,7 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 	linktest.RunAlone(t, func(t *testing.T) {
 		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
 		k := kernel()
+		k.Proc = "/proc"
 		mac, _ := net.ParseMAC("02:00:00:00:00:07")
 		nic := named(t, "net1")
 		must(t, k.Change(nic, settings.Change{Name: "nic", MTU: 1400, MAC: mac}))
@@ -116,7 +117,14 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 		difftest.Says(t, k.Set(nic, "none", settings.Dump{}), `set none: devinfo does not know how`)
 		difftest.Says(t, k.Set(nic, "alias", settings.Dump{"alias": "x"}), `set alias: encoding/hex: `)
 		difftest.Says(t, k.Set(nic, "tcx-egress", settings.Dump{"tcx-egress": "programs [7]"}), `cannot be attached again`)
+		difftest.Says(t, k.Set(nic, "rings", settings.Dump{"rings": "sha256:ab"}), `set rings: only the hash of its value is known`)
+		difftest.Is(t, k.Set(nic, "rings", settings.Dump{"rings": "ab"}), unix.EBADMSG)
+		difftest.Is(t, k.Set(none, "rings", settings.Dump{}), unix.ENODEV)
 		difftest.Says(t, k.Change(nic, settings.Change{Name: "lo"}), `: set name: `) // it is taken
+		difftest.Says(t, k.SetVF("none", 0, settings.VFTrust, settings.VF{}), `interface "none": `)
+		for _, setting := range (settings.VF{MAC: "a", VLAN: 1, Trust: true, SpoofCheck: true, LinkState: 1, MinRate: 1, NodeGUID: "a"}).Unlike(settings.VF{}) {
+			difftest.Says(t, k.SetVF("nic", 3, setting, settings.VF{}), `interface "nic": set `+setting+` of VF 3: `) // a veth has no VFs
+		}
 		if _, ok, err := k.VF("nic", 0); ok || err != nil {
 			t.Errorf("it has no VFs: %v, %v", ok, err)
 		}
@@ -134,6 +142,8 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 			"Conditions": func() error { _, err := settings.Conditions("/proc"); return err },
 			"VFs":        func() error { _, err := settings.VFs(); return err },
 			"VF":         func() error { _, _, err := k.VF("nic", 0); return err },
+			"Stacked":    func() error { _, err := k.Stacked(nic, true); return err },
+			"Unstack":    func() error { _, err := k.Unstack(nic); return err },
 			"SetVF":      func() error { return k.SetVF("nic", 0, settings.VFTrust, settings.VF{}) },
 			"Live":       func() error { _, err := hostdev.Live(sysfs.New(os.DirFS("/sys"))); return err },
 		})

@@ -130,8 +130,12 @@ func Conditions(proc string) (list []Condition, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return conditions(links, c.BusInfo, uppers, away)
+}
+
+func conditions(links []rtnetlink.Link, busInfo func(rtnetlink.Link) string, uppers map[int][]stack.Upper, away map[string]string) (list []Condition, err error) {
 	for _, l := range links {
-		one := Condition{Device: stack.Device(l, c.BusInfo), Name: l.Name, Zero: len(l.MAC) > 0 && hardware(l.MAC) == ""}
+		one := Condition{Device: stack.Device(l, busInfo), Name: l.Name, Zero: len(l.MAC) > 0 && hardware(l.MAC) == ""}
 		if one.Device == "" {
 			continue
 		}

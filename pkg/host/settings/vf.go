@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -80,32 +79,30 @@ func VFs() (list []VFRecord, err error) {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}
-	for _, pf := range links {
-		vfs, err := vfsOf(pf)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, vfs...)
-	}
-	return list, nil
+	return vfsOf(links...)
 }
 
 const withVFs = nl.RTEXT_FILTER_VF | rtnetlink.SkipStats
 
-func vfsOf(pf rtnetlink.Link) (list []VFRecord, err error) {
-	vfs, err := rtnetlink.Attributes(byKind(pf.Attributes)[unix.IFLA_VFINFO_LIST].Value, 0)
-	for _, info := range vfs {
-		vf := VFRecord{PF: pf.Parent, PFName: pf.Name}
-		settings, err := rtnetlink.Attributes(info.Value, 0)
-		for _, s := range settings {
-			err = cmp.Or(err, vf.take(s))
-		}
+func vfsOf(pfs ...rtnetlink.Link) (list []VFRecord, err error) {
+	for _, pf := range pfs {
+		vfs, err := rtnetlink.Attributes(byKind(pf.Attributes)[unix.IFLA_VFINFO_LIST].Value, 0)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, vf)
+		for _, info := range vfs {
+			vf := VFRecord{PF: pf.Parent, PFName: pf.Name}
+			settings, err := rtnetlink.Attributes(info.Value, 0)
+			for _, s := range settings {
+				err = cmp.Or(err, vf.take(s))
+			}
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, vf)
+		}
 	}
-	return list, err
+	return list, nil
 }
 
 // take parses one setting, a struct that begins with the number of the VF (linux/if_link.h).
@@ -163,7 +160,7 @@ func (Kernel) SetVF(pf string, n int, setting string, to VF) error {
 	}
 	switch setting {
 	case VFMAC:
-		err = netlink.LinkSetVfHardwareAddr(l, n, octets(to.MAC, 6))
+		err = netlink.LinkSetVfHardwareAddr(l, n, octets(to.MAC))
 	case VFVLAN:
 		err = netlink.LinkSetVfVlanQosProto(l, n, to.VLAN, to.QoS, cmp.Or(to.VLANProto, unix.ETH_P_8021Q))
 	case VFTrust:
@@ -175,17 +172,17 @@ func (Kernel) SetVF(pf string, n int, setting string, to VF) error {
 	case VFRate:
 		err = netlink.LinkSetVfRate(l, n, int(to.MinRate), int(to.MaxRate))
 	case VFGUID:
-		err = errors.Join(netlink.LinkSetVfNodeGUID(l, n, octets(to.NodeGUID, 8)), netlink.LinkSetVfPortGUID(l, n, octets(to.PortGUID, 8)))
+		err = errors.Join(netlink.LinkSetVfNodeGUID(l, n, octets(to.NodeGUID)), netlink.LinkSetVfPortGUID(l, n, octets(to.PortGUID)))
 	}
 	return failed(pf, fmt.Sprintf("set %s of VF %d", setting, n), err)
 }
 
-// octets parses an address. For "" it returns length zero bytes, which remove the address.
-func octets(text string, length int) net.HardwareAddr {
+// octets parses an address. For "" it returns zeros, enough for a GUID, which remove the address.
+func octets(text string) net.HardwareAddr {
 	if a, err := net.ParseMAC(text); err == nil {
 		return a
 	}
-	return make(net.HardwareAddr, length)
+	return make(net.HardwareAddr, 8)
 }
 
 // VF returns the settings of a VF on its PF. pf is the interface of the PF. ok is false if the driver does not
@@ -201,8 +198,10 @@ func (Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
 	if err != nil {
 		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)
 	}
-	if at := slices.IndexFunc(list, func(vf VFRecord) bool { return vf.Index == index }); at >= 0 {
-		return list[at], true, nil
+	for _, vf := range list {
+		if vf.Index == index {
+			return vf, true, nil
+		}
 	}
 	return VFRecord{}, false, nil
 }

@@ -52,19 +52,20 @@ func TestVFsHaveSettingsOfPF(t *testing.T) {
 	}
 	vlan.AddRtAttr(nl.IFLA_VF_VLAN_INFO, info.Serialize())
 	node := nl.VfGUID{Vf: 1, GUID: 0x0011223344556677}
-	got, err := vfsOf(newlink(
+	got, err := vfsOf(parsed(), newlink(
 		[]*nl.RtAttr{nl.NewRtAttr(nl.IFLA_VF_MAC, (&nl.VfMac{}).Serialize()), words(nl.IFLA_VF_SPOOFCHK, 0, unknown), words(nl.IFLA_VF_TRUST, 0, unknown)},
 		[]*nl.RtAttr{
 			nl.NewRtAttr(nl.IFLA_VF_MAC, mac.Serialize()), words(nl.IFLA_VF_VLAN, 1, 7, 3), vlan, words(nl.IFLA_VF_RATE, 1, 10, 200),
 			words(nl.IFLA_VF_SPOOFCHK, 1, 1), words(nl.IFLA_VF_LINK_STATE, 1, 2), words(nl.IFLA_VF_TRUST, 1, 1),
 			nl.NewRtAttr(nl.IFLA_VF_IB_NODE_GUID, node.Serialize()), nl.NewRtAttr(nl.IFLA_VF_IB_PORT_GUID, (&nl.VfGUID{Vf: 1}).Serialize()),
 		},
-	))
+	), newlink([]*nl.RtAttr{words(nl.IFLA_VF_TRUST, 0, 1)}))
 	want := []VFRecord{
 		{PF: "0000:03:00.0", PFName: "ens1f0"},
 		{PF: "0000:03:00.0", PFName: "ens1f0", Index: 1, VF: VF{
 			MAC: "02:00:00:00:00:01", VLAN: 7, Trust: true, QoS: 3, VLANProto: 0x88a8, SpoofCheck: true, LinkState: nl.IFLA_VF_LINK_STATE_DISABLE, MinRate: 10, MaxRate: 200,
 			NodeGUID: "00:11:22:33:44:55:66:77"}},
+		{PF: "0000:03:00.0", PFName: "ens1f0", VF: VF{Trust: true}},
 	}
 	difftest.Must(t, err)
 	difftest.Equal(t, got, want)
