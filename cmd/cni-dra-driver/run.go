@@ -63,7 +63,7 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 	}
 	defer agent.Close()
 	const every = time.Minute // interval of checks that cni-dra-gate is installed, and that mounts are of the node
-	mounted := []string{o.pluginsDir, o.registrarDir, agent.Options.CDIDir, agent.Options.DeviceInfoDir, filepath.Dir(o.nriSocket), filepath.Dir(o.nodeConfig)}
+	mounted := []string{o.pluginsDir, o.registrarDir, agent.Options.CDIDir, agent.Options.DeviceInfoDir, filepath.Dir(o.nriSocket), filepath.Dir(o.nodeConfig), link.NetnsDir}
 	var background sync.WaitGroup
 	background.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
@@ -159,7 +159,7 @@ func newAgent(o *options, client kubernetes.Interface, registry prometheus.Regis
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(o.checkMounts(netnsDir), o.keepGate(log)); err != nil {
+	if err := errors.Join(o.checkMounts(link.NetnsDir), o.keepGate(log)); err != nil {
 		return nil, err
 	}
 	offered, err := o.inventory(sys)
@@ -222,9 +222,6 @@ func (o *options) own(node config.Node, sys *sysfs.FS, bootID string) (*restore.
 func (o *options) journal(node config.Node, bootID string) *journal.Journal {
 	return journal.Open(filepath.Join("/", o.hostRoot, node.StateDir), bootID)
 }
-
-// netnsDir is where the runtimes mount the network namespaces of pods.
-const netnsDir = "/var/run/netns"
 
 // checkMounts returns an error in a container that does not see the runtime's mounts in dir. Without them, the
 // driver would take each network namespace for deleted, and detach pods that still run.

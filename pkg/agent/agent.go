@@ -161,7 +161,7 @@ func (a *Agent) Run(ctx context.Context) (gone error) {
 // removed is [store.Removed] for the directories of the node.
 func (a *Agent) removed() error {
 	node, _ := a.Node() // if it cannot be read, it has the defaults
-	dirs := []string{a.Plugin.Dir, filepath.Dir(a.NodeConfig), node.StateDir, node.DeviceInfoDir, node.CDIDir}
+	dirs := []string{a.Plugin.Dir, filepath.Dir(a.NodeConfig), link.NetnsDir, node.StateDir, node.DeviceInfoDir, node.CDIDir}
 	if a.Injection != nil {
 		dirs = append(dirs, a.Injection.StageDir, filepath.Dir(a.Injection.Socket))
 	}

@@ -25,6 +25,7 @@ import (
 	"devinfo-cni.io/pkg/core/nri/nritest"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -340,6 +341,21 @@ func TestAgentEndsWhenADirectoryOfTheNodeIsRemoved(t *testing.T) {
 		r.must(os.Symlink(fmt.Sprint("/proc/self/fd/", mounted.Fd()), path+".is"), os.Rename(path+".is", path))
 		difftest.Says(t, <-ended, path+" was removed on the node")
 	}
+}
+
+func TestAgentEndsWhenTheDirectoryOfNetworkNamespacesIsRemoved(t *testing.T) {
+	r := newRig(t)
+	linktest.Run(t, func(t *testing.T) {
+		dir := t.TempDir()
+		r.must(os.MkdirAll(link.NetnsDir, 0o755), unix.Mount(dir, link.NetnsDir, "", unix.MS_BIND, ""))
+		r.t = t
+		a := agent.New(r.Options)
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(t.Context()) }()
+		difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
+		r.must(os.Remove(dir))
+		difftest.Says(t, <-ended, link.NetnsDir+" was removed on the node")
+	})
 }
 
 // What cannot be read is not empty: the component says so, the metrics show what was read last, and nothing is uninstalled.

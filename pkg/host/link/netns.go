@@ -18,6 +18,9 @@ import (
 	"devinfo-cni.io/pkg/host/rtnetlink"
 )
 
+// NetnsDir is where the runtimes mount the network namespaces of pods.
+const NetnsDir = "/var/run/netns"
+
 // ourNetns is the network namespace of the thread that opens it.
 const ourNetns = "/proc/thread-self/ns/net"
 
@@ -179,8 +182,11 @@ func NetnsGone(path string) (bool, error) {
 		return true, nil
 	}
 	dir := filepath.Dir(path)
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+	switch stat, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
 		return false, fmt.Errorf("%s, where ADD found the network namespace, does not exist: the network namespaces of the node are not visible in a container", dir)
+	case err == nil && stat.Sys().(*syscall.Stat_t).Nlink == 0:
+		return false, fmt.Errorf("%s was removed on the node, and this container still mounts what was there: restart the container", dir)
 	}
 	sees, err := SeesMounts(path)
 	switch {

@@ -139,6 +139,26 @@ func TestNetnsOfEndedProcessIsGoneIfProcessesAreVisible(t *testing.T) {
 	})
 }
 
+// A container's mount of a removed directory stays empty, while the node has its network namespaces in a new one.
+func TestNetnsIsNotGoneIfItsDirectoryWasRemoved(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		dir, mount := filepath.Join(t.TempDir(), "netns"), t.TempDir()
+		must(t, os.Mkdir(dir, 0o755))
+		must(t, unix.Mount(dir, mount, "", unix.MS_BIND, ""))
+		defer func() { must(t, unix.Unmount(mount, 0)) }()
+		for _, removed := range []bool{false, true} {
+			if gone, err := link.NetnsGone(mount + "/cni-1"); gone == removed || (err != nil) != removed {
+				t.Errorf("directory removed: %v: got %v, %v", removed, gone, err)
+			}
+			must(t, os.RemoveAll(dir), os.Mkdir(dir, 0o755))
+		}
+		must(t, os.Symlink("/nowhere", dir+"/link"))
+		if gone, err := link.NetnsGone(dir + "/link/cni-1"); gone || err == nil {
+			t.Errorf("directory is a link to nothing: %v, %v", gone, err)
+		}
+	})
+}
+
 func TestNetnsIsNotGoneWithoutProc(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		must(t, unix.Mount("tmpfs", "/proc", "tmpfs", 0, ""))
