@@ -95,7 +95,7 @@ func (t *tool) held(h *host) ([]node.Attachment, error) {
 // offers returns the devices that rules of cni-dra-driver name. If they cannot be read, it prints a warning. The
 // tree shows the devices anyway.
 func (t *tool) offers(h *host) []state.Offered {
-	o, err := t.offer(h)
+	o, _, err := t.offer(h)
 	if err != nil && !errors.Is(err, fs.ErrPermission) { // held has printed this warning
 		t.warn("%v", err)
 	}
@@ -109,21 +109,23 @@ func (t *tool) offers(h *host) []state.Offered {
 }
 
 // offer returns the offer of cni-dra-driver. If the driver does not run, offer prints a warning and returns nil.
-func (t *tool) offer(h *host) (*state.Offer, error) {
-	o, err := h.Offer()
-	if o != nil && o.Problem == "" && h.driverAway() {
+func (t *tool) offer(h *host) (o *state.Offer, away bool, err error) {
+	o, err = h.Offer()
+	away, awayErr := h.driverAway()
+	if away && o != nil && o.Problem == "" {
 		t.warn(doctor.DriverAway)
-		return nil, err
+		o = nil
 	}
-	return o, err
+	return o, away, cmp.Or(err, awayErr)
 }
 
 // driverAway is [node.Node.DriverAway]. For a capture it returns the value at the time of the capture.
-func (h *host) driverAway() bool {
-	if l, _ := h.capturedLive(); l != nil {
-		return l.DriverAway
+func (h *host) driverAway() (bool, error) {
+	l, err := h.capturedLive()
+	if l != nil {
+		return l.DriverAway, nil
 	}
-	return h.DriverAway()
+	return h.DriverAway(), err
 }
 
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to
@@ -135,7 +137,7 @@ func offeredCommand(t *tool) *cobra.Command {
 		Use: "offered", Short: "what cni-dra-driver offers of the node, to whom it is given, and why the rest is not", Long: offeredHelp,
 		Example: "  devinfoctl offered\n  devinfoctl offered -o json",
 		RunE: t.onHost(func(_ *cobra.Command, h *host, _ []string) error {
-			offer, err := t.offer(h)
+			offer, away, err := t.offer(h)
 			list, listErr := h.Offered(offer)
 			if err = cmp.Or(err, listErr); err != nil {
 				return err
@@ -147,7 +149,7 @@ func offeredCommand(t *tool) *cobra.Command {
 					return
 				case len(list) == 0:
 					none := "cni-dra-driver offers no devices of this node"
-					if !h.driverAway() && (offer == nil || offer.Problem == "") {
+					if !away && (offer == nil || offer.Problem == "") {
 						none += ", only the shared device cni, for networks that need no device"
 					}
 					fmt.Fprintln(w, none)
