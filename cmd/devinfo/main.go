@@ -27,9 +27,9 @@ func main() {
 	os.Exit(plugin.Run(machine(), os.Getenv, os.Stdin, os.Stderr))
 }
 
-func machine() plugin.Host {
+func machine() *plugin.Host {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
-		return plugin.Host{Stdout: os.Stdout}
+		return &plugin.Host{Stdout: os.Stdout}
 	}
 	node, nodeErr := config.LoadNode(cmp.Or(os.Getenv("DEVINFO_NODE_CONFIG"), config.NodeFile))
 	log := logger(node)

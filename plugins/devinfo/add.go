@@ -31,7 +31,7 @@ func (c *Call) attach(done *undo) error {
 		return err
 	}
 	if len(c.Config.Delegates) > 0 {
-		if r, err = r.runDelegates(done); err != nil {
+		if err := r.runDelegates(done); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (c *Call) attach(done *undo) error {
 }
 
 // extended returns the CNI result with the device's pciID or socketPath, and a sandboxed interface if Multus needs one.
-func (r request) extended(p plan) *result.Result {
+func (r *request) extended(p plan) *result.Result {
 	res := r.result
 	if res == nil {
 		res = result.New(r.c.Config.CNIVersion)

@@ -40,10 +40,10 @@ type Host struct {
 }
 
 // NewHost returns a host with these settings. It opens and creates nothing.
-func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) Host {
+func NewHost(node config.Node, finder discovery.Finder, bootID string, stdout io.Writer, log *slog.Logger) *Host {
 	c := cleanup.New(node, finder, bootID, log)
 	c.Journal.OnNode = func() bool { return true } // a path of CNI_NETNS means the same to each verb
-	return Host{
+	return &Host{
 		Cleaner: *c, Infos: store.Open(node.DeviceInfoDir), Specs: store.Open(node.CDIDir), Nodes: grant.NodesBelow(""), Stdout: stdout,
 	}
 }
@@ -59,7 +59,7 @@ type Call struct {
 }
 
 // newCall returns the call with these arguments. The error may be one of any verb, for which the configuration is unusable.
-func newCall(h Host, verb string, args attachment.Args, cfg *config.Config) (*Call, error) {
+func newCall(h *Host, verb string, args attachment.Args, cfg *config.Config) (*Call, error) {
 	for _, problem := range cfg.Problems { // every verb needs the name; only DEL works without the version
 		if problem.Key == "name" || problem.Key == "cniVersion" && verb != "DEL" || problem.Key == "cni.dev/valid-attachments" && verb == "GC" {
 			return nil, problem
@@ -105,13 +105,13 @@ func checkVersion(cfg *config.Config, verb string, log *slog.Logger) error {
 var versions = version.PluginSupports("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
 // about returns a call about the attachment of the arguments.
-func about(h Host, args attachment.Args, cfg *config.Config) *Call {
+func about(h *Host, args attachment.Args, cfg *config.Config) *Call {
 	att, err := attachment.New(cfg, args, h.Node.DeviceInfoDir)
 	key := journal.Key{Network: att.Network, ContainerID: att.ContainerID, IfName: att.IfName}
+	c := &Call{Host: *h, Config: cfg, Attachment: att, Key: key, argsError: err}
 	if key.ContainerID != "" {
-		h.Log = h.Log.With("attachment", key.String())
+		c.Log = c.Log.With("attachment", key.String())
 	}
-	c := &Call{Host: h, Config: cfg, Attachment: att, Key: key, argsError: err}
 	c.Listen = c.listen
 	return c
 }

@@ -45,7 +45,7 @@ func (c *Call) refuseOwned(spec journal.CDI) error {
 
 // grantFor returns the device nodes and mounts that the container may have, by CDI or later by NRI. Without a CDI spec
 // they are empty if the device is the pod's interface, or if no node setting allows devices.
-func (r request) grantFor(device *discovery.Device, info *devinfo.Info) (grant.Grant, error) {
+func (r *request) grantFor(device *discovery.Device, info *devinfo.Info) (grant.Grant, error) {
 	if info == nil || r.cdi == nil && (device.IsInterface || len(r.c.Node.AllowedDevices) == 0) {
 		return grant.Grant{}, nil
 	}
@@ -63,7 +63,7 @@ func (r request) grantFor(device *discovery.Device, info *devinfo.Info) (grant.G
 	return granted, err
 }
 
-func (r request) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
+func (r *request) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, error) {
 	if info == nil {
 		r.c.Log.Warn("not writing a CDI spec, because no device was found", "cdi", cdispec.Qualified(r.cdi.Kind, r.cdi.Name))
 		return nil, nil
@@ -87,7 +87,7 @@ func (r request) encodeSpec(granted grant.Grant, info *devinfo.Info) ([]byte, er
 
 // mountablePath returns the path of the device-info file for the runtime to mount. It returns "" if the attachment
 // has no file, or if a user other than root could replace the file first.
-func (r request) mountablePath() (string, error) {
+func (r *request) mountablePath() (string, error) {
 	if r.file.name == "" {
 		return "", nil
 	}

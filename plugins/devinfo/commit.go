@@ -35,7 +35,7 @@ func (u *undo) run() (errs []error) {
 }
 
 // commit records the plan, takes leases of the devices, and writes the files.
-func (r request) commit(p plan, done *undo) error {
+func (r *request) commit(p plan, done *undo) error {
 	e := p.entry
 	if e.File == "" && len(e.Delegates) == 0 && p.spec == nil && len(e.Leases) == 0 {
 		if r.last == nil {
@@ -54,27 +54,31 @@ func (r request) commit(p plan, done *undo) error {
 }
 
 // writeInfo writes info to the device-info file. If info is nil it restores the content from before devinfo wrote.
-func (r request) writeInfo(info *devinfo.Info, done *undo) error {
+func (r *request) writeInfo(info *devinfo.Info, done *undo) error {
 	f := r.file
 	if f.name == "" || info == nil && f.own == nil || sameInfo(f.text, info) {
 		return nil
 	}
+	restore := r.restoring()
 	if info == nil {
-		return r.restoreInfo()
+		return restore()
 	}
-	done.push(r.restoreInfo)
+	done.push(restore)
 	if err := r.c.Infos.Make(); err != nil { // Multus creates a missing directory with mode 000
 		return err
 	}
 	return r.c.Infos.Write(f.name, info.Encode())
 }
 
-// restoreInfo gives the device-info file the content from before devinfo wrote.
-func (r request) restoreInfo() error {
-	if r.file.name == "" {
-		return nil
+// restoring returns a function that gives the device-info file the content that another program has written until now.
+func (r *request) restoring() (restore func() error) {
+	f := r.file
+	return func() error {
+		if f.name == "" {
+			return nil
+		}
+		return setContent(r.c.Infos, f.name, f.original)
 	}
-	return setContent(r.c.Infos, r.file.name, r.file.original)
 }
 
 // sriovPause and sriovTries limit the wait for sriov-cni's lock. In a chain, sriov-cni's DEL runs after devinfo's.
@@ -89,7 +93,7 @@ const (
 //
 // If this ADD fails later, the former attachment comes back. It has ended if the entry has delegates, whose DEL may end its
 // network.
-func (r request) record(e *journal.Entry, done *undo) (err error) {
+func (r *request) record(e *journal.Entry, done *undo) (err error) {
 	last := r.last
 	returns := last != nil && len(e.Delegates) == 0
 	if returns {
@@ -126,7 +130,7 @@ func (r request) record(e *journal.Entry, done *undo) (err error) {
 
 // removeReplaced removes the files of the last entry, if there is one, that the new entry does not have. Delegates must not
 // find a CDI spec of a former attachment.
-func (r request) removeReplaced(e *journal.Entry) (err error) {
+func (r *request) removeReplaced(e *journal.Entry) (err error) {
 	if r.last == nil {
 		return nil
 	}

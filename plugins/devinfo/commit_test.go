@@ -36,19 +36,19 @@ func settled(t *testing.T) *world {
 }
 
 // quiet is the host of a call without a log.
-func quiet(out io.Writer) plugin.Host {
+func quiet(out io.Writer) *plugin.Host {
 	h := storyMachine()
 	h.Stdout, h.Log = out, slog.New(slog.DiscardHandler)
 	return h
 }
 
 // run calls the plugin in this process. It returns what the plugin says when it cannot print an error.
-func run(h plugin.Host, env map[string]string, stdin io.Reader) (exit int, stderr string) {
+func run(h *plugin.Host, env map[string]string, stdin io.Reader) (exit int, stderr string) {
 	var messages bytes.Buffer
 	return plugin.Run(h, func(name string) string { return env[name] }, stdin, &messages), messages.String()
 }
 
-func inProcess(h plugin.Host, verb, ifName, more string) (exit int, stderr string) {
+func inProcess(h *plugin.Host, verb, ifName, more string) (exit int, stderr string) {
 	env := map[string]string{"CNI_COMMAND": verb, "CNI_CONTAINERID": "c0ffee", "CNI_IFNAME": ifName, "CNI_NETNS": podNetns, "CNI_PATH": binDir}
 	return run(h, env, strings.NewReader(`{"cniVersion": "1.1.0", "name": "net-a", "type": "devinfo", `+more+`}`))
 }

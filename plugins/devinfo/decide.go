@@ -25,7 +25,7 @@ type plan struct {
 }
 
 // decide finds the device and decides what becomes of it. It changes nothing.
-func (r request) decide() (p plan, err error) {
+func (r *request) decide() (p plan, err error) {
 	device, merged, err := r.find(r.c.Attachment.Netns)
 	if err != nil {
 		return p, err
@@ -65,7 +65,7 @@ func (r request) decide() (p plan, err error) {
 
 // newEntry returns the journal entry, with everything that ADD may create. info is the content for the device-info
 // file; nil = none. It keeps what this ADD has recorded for its delegates.
-func (r request) newEntry(info *devinfo.Info) *journal.Entry {
+func (r *request) newEntry(info *devinfo.Info) *journal.Entry {
 	t := r.c.target(r.declared, nil, r.result)
 	e := r.c.blankEntry()
 	e.Requested = journal.Requested{
@@ -117,7 +117,7 @@ func (c *Call) target(declared, existing *devinfo.Info, res *result.Result) disc
 // Sources that name different devices are an error: Find compares deviceInfo, the deviceIDs, the file unless
 // devinfo wrote it, the pciID of the CNI result, and the interface in the pod. Different types in deviceInfo
 // and the file are an error too, because ADD changes neither.
-func (r request) find(netns string) (*discovery.Device, *devinfo.Info, error) {
+func (r *request) find(netns string) (*discovery.Device, *devinfo.Info, error) {
 	declared, file := r.declared, r.file.external
 	if declared != nil && file != nil && declared.Type != "" && file.Type != "" && declared.Type != file.Type {
 		return nil, nil, failure.New(failure.Mismatch, fmt.Errorf("deviceInfo declares type %q, but the device-info file %s has type %q", declared.Type, r.c.Attachment.Path, file.Type),
@@ -134,7 +134,7 @@ func (r request) find(netns string) (*discovery.Device, *devinfo.Info, error) {
 
 // describe returns the content of the device-info file, unless what is known of the device is not enough. That is a warning
 // with a remedy, which is the reason for having no file, or an error if the configuration is strict.
-func (r request) describe(device *discovery.Device, info *devinfo.Info) (_ *devinfo.Info, reason string, _ error) {
+func (r *request) describe(device *discovery.Device, info *devinfo.Info) (_ *devinfo.Info, reason string, _ error) {
 	for _, w := range device.Warnings {
 		r.c.Log.Warn(w)
 	}
@@ -170,7 +170,7 @@ func (r request) describe(device *discovery.Device, info *devinfo.Info) (_ *devi
 }
 
 // nothingFound returns the error of an ADD without a device, or logs it as a warning.
-func (r request) nothingFound(device *discovery.Device) (reason string, _ error) {
+func (r *request) nothingFound(device *discovery.Device) (reason string, _ error) {
 	if device.Problem == nil && device.Virtual && device.Below == "" && !r.c.Config.Strict && len(r.c.Config.DeviceIDs) == 0 {
 		reason = "interface " + r.c.Attachment.IfName + " is virtual and has no device: not writing a device-info file"
 		r.c.Log.Info(reason)
@@ -195,7 +195,7 @@ func remedyWithoutDevice(device *discovery.Device, ids []config.NamedID) string 
 // warnOfOrder logs a warning if devinfo runs before the plugin that creates the interface. In that case the
 // deviceID names a function whose interface is still on the host. The later plugin then prints a result of its
 // own, and the pciID that devinfo adds is lost. An ADD with delegates runs it itself.
-func (r request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
+func (r *request) warnOfOrder(device *discovery.Device, info *devinfo.Info) error {
 	if device.InNetns || device.SF != "" || len(r.c.Config.DeviceIDs) == 0 || len(r.c.Config.Delegates) > 0 || info.Type != devinfo.TypePCI {
 		return nil
 	}

@@ -67,5 +67,5 @@ func (c *Call) collect() (claimed []types.GCAttachment, errs []error) {
 // deletion returns the call that a DEL of another attachment of the network would be.
 func (c *Call) deletion(key journal.Key) *Call {
 	cfg := &config.Config{Name: key.Network, Type: c.Config.Type, CNIVersion: c.Config.CNIVersion, Delegates: c.Config.Delegates}
-	return about(c.Host, attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, cfg)
+	return about(&c.Host, attachment.Args{ContainerID: key.ContainerID, IfName: key.IfName}, cfg)
 }

@@ -21,7 +21,7 @@ import (
 // A device that is only described gets no lease, but it is an error if another pod has the device. It is only described
 // if its interface is not in the pod, this ADD has run no plugin that may use it, the container gets none of its device
 // nodes, and it is not a device without an interface that a deviceID names: another plugin may give that to the container.
-func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
+func (r *request) foundLeases(device *discovery.Device, info *devinfo.Info, granted grant.Grant) ([]journal.DeviceLease, error) {
 	list, err := cleanup.LeasesOf(r.c.Finder.Sys, r.c.Config.DeviceIDs, device, info)
 	if err != nil || len(list) == 0 {
 		return nil, err
@@ -42,7 +42,7 @@ func (r request) foundLeases(device *discovery.Device, info *devinfo.Info, grant
 
 // bare reports whether a deviceID names a device that a program uses by its device node only: a function on vfio-pci or
 // another driver of its kind, or a vhost-vdpa device.
-func (r request) bare(device *discovery.Device, info *devinfo.Info) bool {
+func (r *request) bare(device *discovery.Device, info *devinfo.Info) bool {
 	vhost := info != nil && info.Type == devinfo.TypeVDPA && info.Texts()["driver"] == "vhost"
 	return len(r.c.Config.DeviceIDs) > 0 && (vhost || sysfs.OnVFIO(device.Driver) || sysfs.OnUIO(device.Driver))
 }

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 
 // storyMachine is like machine of cmd/devinfo, but reads a captured host. As there, the plugin has no sysfs if
 // the setting names a missing directory.
-func storyMachine() plugin.Host {
+func storyMachine() *plugin.Host {
 	node, nodeErr := config.LoadNode(os.Getenv("DEVINFO_NODE_CONFIG"))
 	level, _ := node.Level()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))

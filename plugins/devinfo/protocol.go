@@ -32,7 +32,7 @@ const (
 //
 // Run replaces CNI's pkg/skel. That package compiles regular expressions and decodes the configuration twice,
 // which takes a tenth of the time of a call. It may also print an error after the result of ADD.
-func Run(h Host, getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
+func Run(h *Host, getenv func(string) string, stdin io.Reader, stderr io.Writer) (exit int) {
 	signal.Ignore(syscall.SIGPIPE)
 	command := getenv("CNI_COMMAND")
 	if command == "" {
@@ -71,7 +71,7 @@ var verbs = map[string]verb{
 }
 
 // dispatch also returns the configuration's cniVersion, or "" if that is unknown or unsupported.
-func dispatch(h Host, command string, getenv func(string) string, stdin io.Reader) (cniVersion string, err error) {
+func dispatch(h *Host, command string, getenv func(string) string, stdin io.Reader) (cniVersion string, err error) {
 	if command == "VERSION" {
 		return "", versions.Encode(h.Stdout)
 	}

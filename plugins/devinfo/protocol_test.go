@@ -34,7 +34,7 @@ func answer(t *testing.T, env string, stdin io.Reader) (exit int, stdout, stderr
 		key, value, _ := strings.Cut(pair, "=")
 		values[key] = value
 	}
-	exit, stderr = run(plugin.Host{Stdout: &out}, values, stdin)
+	exit, stderr = run(&plugin.Host{Stdout: &out}, values, stdin)
 	return exit, out.String(), stderr
 }
 

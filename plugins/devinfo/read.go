@@ -29,20 +29,20 @@ type request struct {
 
 // asked returns what the configuration asks ADD for, with warnings, or an error if ADD cannot succeed for the attachment. It
 // reads and writes no file.
-func (c *Call) asked() (r request, warnings devinfo.Violations, err error) {
-	r.c = c
+func (c *Call) asked() (r *request, warnings devinfo.Violations, err error) {
+	r = &request{c: c}
 	doubts, err := attachment.Vet(c.Config)
 	if err != nil {
-		return r, nil, err
+		return nil, nil, err
 	}
 	if r.declared, warnings, err = c.Attachment.Declared(c.Config); err != nil {
-		return r, nil, err
+		return nil, nil, err
 	}
 	if r.cdi, err = c.Attachment.CDI(c.Config); err != nil {
-		return r, nil, err
+		return nil, nil, err
 	}
 	if r.file.name, err = c.infoFileName(); err != nil {
-		return r, nil, err
+		return nil, nil, err
 	}
 	r.result, err = c.prevResult()
 	return r, append(doubts, warnings...), err
@@ -51,31 +51,31 @@ func (c *Call) asked() (r request, warnings devinfo.Violations, err error) {
 // read reads the arguments of ADD, cleans up after a former ADD of the attachment, and reads the device-info file. It
 // returns an error if ADD cannot succeed: among others if neither the file nor the configuration leads to a device, or if
 // the CDI spec belongs to another attachment or program.
-func (c *Call) read(done *undo) (request, error) {
+func (c *Call) read(done *undo) (*request, error) {
 	if err := c.delegatesProblem(); err != nil {
-		return request{}, err
+		return nil, err
 	}
 	if err := checkNetns(c.Attachment.Args); err != nil {
-		return request{}, err
+		return nil, err
 	}
 	r, warnings, err := c.asked()
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	for _, w := range warnings {
 		c.Log.Warn("deviceInfo: " + w.String())
 	}
 	if err := r.warnWithoutFile(); err != nil {
-		return r, err
+		return nil, err
 	}
 	if r.last, err = c.takeOver(r.file.name, done); err != nil {
-		return r, err
+		return nil, err
 	}
 	if r.file, err = c.readInfoFile(r.file.name, r.last); err != nil {
-		return r, err
+		return nil, err
 	}
 	if r.file.external == nil && attachment.LeadsToNoDevice(c.Config, r.declared) {
-		return r, failure.New(failure.Config, errors.New("the configuration gives devinfo nothing to do"),
+		return nil, failure.New(failure.Config, errors.New("the configuration gives devinfo nothing to do"),
 			`chain it after the plugin that creates the interface and passes a prevResult, or list child plugins ("delegates": [{"type": …}]), `+
 				`or name the device ("deviceID": "0000:01:00.2", or "deviceInfo": {"type": …})`)
 	}
@@ -83,7 +83,7 @@ func (c *Call) read(done *undo) (request, error) {
 }
 
 // warnWithoutFile logs a warning if the runtime passed no path of a device-info file, or fails if strict is set.
-func (r request) warnWithoutFile() error {
+func (r *request) warnWithoutFile() error {
 	c := r.c
 	if r.file.name != "" {
 		return nil

@@ -17,7 +17,7 @@ var somePod = attachment.Args{
 
 // status returns an error if ADD could not succeed now for any pod. It checks the configuration, the directories, sysfs and the delegates.
 func (c *Call) status() error {
-	add := about(c.Host, somePod, c.Config)
+	add := about(&c.Host, somePod, c.Config)
 	_, _, refused := add.asked()
 	var names []string
 	var specs error
