@@ -307,7 +307,7 @@ func (j *Journal) All(container ...string) (keys []Key, err error) {
 	}
 	entries, err := j.entries.Entries(container...)
 	for _, e := range entries { // of any file type, because Get returns an error for irregular files
-		if k, ok := parseKey(e.Name()); ok && (container == nil || k.ContainerID == container[0]) {
+		if k, ok := parseKey(e.Name()); ok && (len(container) == 0 || k.ContainerID == container[0]) {
 			keys = append(keys, k)
 		}
 	}
