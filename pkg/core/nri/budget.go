@@ -34,8 +34,8 @@ func (b *Budget) Begin(ctx context.Context) (_ context.Context, end func()) {
 	b.mu.Lock()
 	b.left = min(b.burst, b.left+time.Duration(b.share*float64(began.Sub(b.at))))
 	b.at = began
-	grant := max(b.left, 0)
-	if grant < b.least {
+	grant := b.left
+	if grant < b.least { // also if others have waited for longer than their grants
 		grant = 0
 	}
 	b.left -= grant // another handler must not get it too

@@ -110,7 +110,7 @@ func TestPluginConnectsAgain(t *testing.T) {
 	end()
 	<-ended
 	text := difftest.Read(t, log.Name())
-	difftest.Contains(t, text, `level=ERROR msg="Plugin configuration failed: not now" from=nri`, `error="connection closed"`)
+	difftest.Contains(t, text, `level=WARN msg="failed to infer runtime NRI version`, `level=ERROR msg="Plugin configuration failed: not now" from=nri`, `error="connection closed"`)
 	difftest.Same(t, text, regexp.MustCompile(`retryIn=(\w+)`).FindAllString(text, 2), []string{"retryIn=500ms", "retryIn=1s"})
 	difftest.Lacks(t, text, "context canceled")
 }
