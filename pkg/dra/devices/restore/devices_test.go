@@ -147,9 +147,9 @@ func lives() []life {
 		{name: "vfio-pci, and its PF kept the pod's MAC", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.Host().Bind(f, "vfio-pci"))
 			to := *untouched()
-			to.MAC = podsMAC
+			to.MAC, to.VLAN = podsMAC, 7
 			difftest.Must(t, k.ConfigureVF(vf, to))
-		}, did: []string{settings.VFMAC, restore.Driver, restore.Name, restore.MAC}},
+		}, did: []string{settings.VFMAC, restore.Driver, restore.Name, restore.MAC, settings.VFVLAN}},
 		{name: "the pod unbound the driver", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
 		}, did: []string{restore.Driver, restore.Name, restore.MAC}},
@@ -235,8 +235,8 @@ func TestRestoreUndoesAllChangesDespiteInterruption(t *testing.T) {
 			did, err := h.Restore(f)
 			if k.Fault = nil; left >= 0 {
 				f.Reset = ""
-			} else if err == nil {
-				t.Errorf("%s, step %d: no error", l.name, step)
+			} else if !errors.Is(err, errKilled) || step == 0 && did != nil {
+				t.Errorf("%s, step %d: did %q, %v", l.name, step, did, err)
 			}
 			again, failed := k.Host().Restore(f)
 			if failed != nil {
@@ -276,6 +276,7 @@ func TestRestoreFailsWhileInterfaceIsAway(t *testing.T) {
 	difftest.Is(t, err, restore.ErrGone)
 	_, err = h.Look(function("0000:01:10.7", "eth9"))
 	difftest.Is(t, err, restore.ErrGone)
+	difftest.Is(t, h.MayBind(f, "vfio-pci"), restore.ErrGone)
 }
 
 // VFs that were created again, or another card, keep their settings.
@@ -297,6 +298,9 @@ func TestRestoreDoesNotChangeOtherPort(t *testing.T) {
 	dir := t.TempDir()
 	h := kernel(t, dir, "netdevsim-switchdev").Host()
 	f, neighbour := look(t, h, hostdev.Ref{IfName: "eth1"}), look(t, h, hostdev.Ref{IfName: "eth0"})
+	if did, err := h.Restore(f); err != nil || did != nil {
+		t.Errorf("unchanged: did %q: %v", did, err)
+	}
 	for _, of := range []string{"class/net/eth1", "devices/netdevsim1/net/eth1"} {
 		difftest.Must(t, os.RemoveAll(filepath.Join(dir, "kernel/sys", of)))
 	}
@@ -339,16 +343,21 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 	difftest.Equal(t, look(t, h, function(other, "eth3")), g)
 }
 
-// The snapshot may have an altname that an earlier pod gave to the interface, and that is the name of another one.
+// The snapshot may have an altname that an earlier pod gave to the interface, and that is the name of another one. An
+// altname of another one may be a pod's, and free after the restore of that.
 func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	k, h, _ := igb(t)
 	difftest.Must(t, k.SetAltName(named(k, "eth2"), "eth9", true))
 	f := look(t, h, function(vf, "eth2"))
 	difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, settings.Dump{settings.AltNames: ""}), k.EndNetns(netns))
-	difftest.Must(t, k.Change(named(k, "eth3"), settings.Change{Name: "eth9"}))
+	difftest.Must(t, k.SetAltName(named(k, "eth3"), "eth9", true))
+	_, err := h.Restore(f)
+	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{settings.AltNames})
+	difftest.Says(t, err, `"eth9" is taken: altname of interface "eth3" of device 0000:01:10.2`)
+	difftest.Must(t, k.SetAltName(named(k, "eth3"), "eth9", false), k.Change(named(k, "eth3"), settings.Change{Name: "eth9"}))
 	did, err := h.Restore(f)
 	difftest.Must(t, err)
-	difftest.Equal(t, did, []string{restore.Name})
+	difftest.Equal(t, did, []string(nil)) // the first attempt has set the name
 	delete(f.Settings, settings.AltNames)
 	difftest.Equal(t, look(t, h, function(vf, "eth2")), f)
 }
@@ -357,11 +366,12 @@ func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 // returns whether it has happened.
 func overtake(k *restoretest.Kernel, after int, happens func()) (happened *bool) {
 	happened = new(bool)
-	k.Before = func() {
+	k.Before = func() error {
 		if after--; after == -1 {
 			*happened = true
 			happens()
 		}
+		return nil
 	}
 	return happened
 }
@@ -563,6 +573,7 @@ func TestWhatCannotBeSetIsReported(t *testing.T) {
 		"known":                        {igb, "xdpoffload", restore.Snapshot{}, false},
 		"never reset":                  {igb, unknown, restore.Snapshot{Reset: restore.Never}, true},
 		"no test has bound its driver": {mlx, unknown, restore.Snapshot{Reset: restore.Auto}, true},
+		"no VF":                        {[3]string{"virtio-vm", "0000:00:03.0", "eth0"}, unknown, restore.Snapshot{Reset: restore.Auto}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := kernel(t, t.TempDir(), test.at[0])
@@ -575,7 +586,7 @@ func TestWhatCannotBeSetIsReported(t *testing.T) {
 			difftest.Equal(t, m.Settings, []string{test.setting})
 			difftest.Same(t, "harmless", m.Harmless, test.harmless)
 			difftest.Equal(t, did, []string(nil))
-			difftest.Says(t, err, test.setting+" is 7, was none")
+			difftest.Says(t, err, test.setting+" is 7, was none): firmware says no")
 		})
 	}
 }

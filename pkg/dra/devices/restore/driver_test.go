@@ -1,11 +1,12 @@
 package restore_test
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/dra/devices/restore/restoretest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
-	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/process"
 	"devinfo-cni.io/pkg/host/sysfs"
 	"devinfo-cni.io/test/difftest"
@@ -105,27 +105,47 @@ func TestOpenDeviceIsNotRestoredAfterFailedRead(t *testing.T) {
 	}
 }
 
-// blind is a kernel that does not say what is on an interface, or who has a device open.
-type blind struct {
-	*restoretest.Kernel
-	uppers, holders error
-}
+// blind is a kernel that does not say who has a device open.
+type blind struct{ *restoretest.Kernel }
 
-func (b blind) Unstack(link.Interface) ([]string, error) { return nil, b.uppers }
+func (blind) Holders([]string) ([]process.Holder, error) { return nil, errKilled }
 
-func (b blind) Stacked(link.Interface, bool) ([]string, error) { return nil, b.uppers }
-
-func (b blind) Holders([]string) ([]process.Holder, error) { return nil, b.holders }
-
-// A device may have references that cannot be read.
-func TestUnreadReferencesFailRestore(t *testing.T) {
-	k, _, f := igb(t)
-	for _, b := range []blind{{k, errKilled, nil}, {k, nil, errKilled}, {k, nil, nil}} {
-		h := restore.New(k.Sys(), k.Write, b)
-		_, err := h.Restore(f)
-		difftest.Is(t, err, cmp.Or(b.uppers, b.holders))
-		difftest.Is(t, h.Alone(f), b.uppers)
+// What cannot be read of a device may differ from its snapshot, and what refers to it may be more.
+func TestEachFailedReadFails(t *testing.T) {
+	k, h, f := igb(t)
+	_, err := restore.New(k.Sys(), k.Write, blind{k}).Restore(f)
+	difftest.Is(t, err, errKilled)
+	for name, read := range map[string]func(h *restore.Devices) error{
+		"Look":    func(h *restore.Devices) error { _, err := h.Look(function(vf, "eth2")); return err },
+		"Restore": func(h *restore.Devices) error { _, err := h.Restore(f); return err },
+		"Alone":   func(h *restore.Devices) error { return h.Alone(f) },
+	} {
+		for call, failed := 0, true; failed; call++ {
+			left := call
+			k.Before = func() error {
+				if left--; left == -1 {
+					return errKilled
+				}
+				return nil
+			}
+			err := read(h)
+			if failed = left < 0; errors.Is(err, errKilled) != failed {
+				t.Errorf("%s: access %d fails: %v", name, call, err)
+			}
+		}
 	}
+	k.Before = nil
+	f.Reset = restore.Always
+	capturetest.EachFailure(k.Sys().Files(), func(sys fs.FS, failed *string) {
+		h := restore.New(sysfs.New(sys), func(string, string) error { return errKilled }, k)
+		if _, err := h.Restore(f); err == nil {
+			t.Errorf("%s fails, and the reset is left out", *failed)
+		}
+		got, err := h.Look(function(vf, "eth2"))
+		if got.Reset = f.Reset; err == nil && !reflect.DeepEqual(got, f) {
+			t.Errorf("%s fails, and Look says %+v", *failed, got)
+		}
+	})
 }
 
 // VFIO releases a function when no process has it open. The kernel waits for that, but the driver must not. During

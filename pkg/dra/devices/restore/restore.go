@@ -189,9 +189,7 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 			i, err := d.links.Interface("", altName)
 			return err == nil && i.Name == altName && i.Name != now.IfName
 		})
-		if want[settings.AltNames] = strings.Join(names, " "); names == nil {
-			delete(want, settings.AltNames)
-		}
+		want[settings.AltNames] = strings.Join(names, " ")
 		for _, what := range want.Unlike(now.Settings) {
 			set := func() error { return d.links.Set(now.is, what, want) }
 			if what == settings.AltNames { // an altname may be the interface name to restore

@@ -176,7 +176,7 @@ func (k *Kernel) Set(of link.Interface, setting string, to settings.Dump) error 
 	}
 	return k.set(of, func(_ *world, i *iface) error {
 		switch value := to[setting]; {
-		case strings.HasPrefix(setting, "rtnetlink-"):
+		case strings.HasPrefix(setting, "rtnetlink-"), setting == settings.AltNames: // which SetAltName sets
 			return syscall.EOPNOTSUPP
 		case value == "":
 			delete(i.Settings, setting)

@@ -30,8 +30,8 @@ type Kernel struct {
 	Fault func() error
 	// Spares is true if Fault is not called for settings that Restore tries twice and then leaves as they are.
 	Spares bool
-	// Before is called before each access to the state, except its own; nil = not called.
-	Before func()
+	// Before is called before each access to the state, except its own; the access fails with its error. nil = not called.
+	Before func() error
 	dir    string
 }
 
@@ -206,8 +206,10 @@ func (k *Kernel) Between(f func() error) error {
 func (k *Kernel) change(f func(w *world) error) error {
 	if before := k.Before; before != nil {
 		k.Before = nil
-		before()
-		k.Before = before
+		err := before()
+		if k.Before = before; err != nil {
+			return err
+		}
 	}
 	return k.Between(func() error {
 		data, err := os.ReadFile(k.path("world.json"))
