@@ -20,10 +20,11 @@ type Checked struct {
 
 // tooMany refuses a list that is too long for the API server, and reports whether it is.
 func (c *Checked) tooMany(key string, n, most int) bool {
-	if n > most {
-		c.add(key, refuse("", fmt.Sprintf("%s has %d entries", key, n), fmt.Sprintf("make it at most %d", most)))
+	if n <= most {
+		return false
 	}
-	return n > most
+	c.add(key, refuse("", fmt.Sprintf("%s has %d entries", key, n), fmt.Sprintf("make it at most %d", most)))
+	return true
 }
 
 // add adds the mistakes at path. It ignores nil.

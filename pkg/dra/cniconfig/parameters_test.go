@@ -166,6 +166,8 @@ func TestTooLongOrUnreadableParametersAreRefused(t *testing.T) {
 	} {
 		difftest.Contains(t, refused(t, claim(t, "class "+with(params)), node).Rule, rule)
 	}
+	longest := with(`"ifName":"net1","config":{"cniVersion":"1.0.0","name":"` + long[:128] + `","type":"macvlan","x":"~"}`)
+	resolve(t, claim(t, "class "+strings.Replace(longest, "~", long[len(longest)-1:], 1)), node)
 }
 
 // An accepted claim names no plugin except the allowed ones, even if each key "type" in any letter case counts.

@@ -30,7 +30,7 @@ func (r *reader) hardware(d *Device) error {
 			d.Serves = "the interface " + d.found.BoundTo + " in another network namespace"
 		}
 		d.set(AttrRDMADevice, strings.Join(rdma.Devices, ","))
-		d.Attributes[AttrRDMACapable] = resourceapi.DeviceAttribute{BoolValue: new(len(rdma.Devices)+len(rdma.Nodes) > 0)}
+		d.Attributes[AttrRDMACapable] = resourceapi.DeviceAttribute{BoolValue: new(len(slices.Concat(rdma.Devices, rdma.Nodes)) > 0)}
 		if d.found.OnlyRDMA() {
 			shared, err := r.host.Sys.IsRDMAShared()
 			if err != nil {

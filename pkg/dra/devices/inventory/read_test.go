@@ -191,7 +191,7 @@ func rewritten(old, now []inventory.Slice) (count int) {
 func full() string {
 	var given []string
 	for n := range 8 {
-		given = append(given, fmt.Sprintf("a%d: %s", n, strings.Repeat("x", 64)))
+		given = append(given, fmt.Sprintf("%s/%s%d: %s", strings.Repeat("d", 63), strings.Repeat("a", 31), n, strings.Repeat("x", 64)))
 	}
 	return `devices:
 - select: device.attributes["devinfo-cni.io"].kind == "vf"

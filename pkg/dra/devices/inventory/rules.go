@@ -238,7 +238,7 @@ func (r *rule) check() error {
 	}
 	const longest = resourceapi.DeviceAttributeMaxValueLength
 	switch {
-	case r.Select == "" && len(r.PCIAddresses)+len(r.PFNames)+len(r.IfNames)+len(r.Drivers) == 0:
+	case r.Select == "" && len(slices.Concat(r.PCIAddresses, r.PFNames, r.IfNames, r.Drivers)) == 0:
 		return errors.New("select: the rule selects no devices; give select, pciAddresses, pfNames, ifNames or drivers")
 	case r.Sharing == "":
 		return errors.New(`sharing: the key is missing; write "shared" or "exclusive"`)
