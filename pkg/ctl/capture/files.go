@@ -205,7 +205,7 @@ func (f *files) held(c *journal.Claim) {
 func (f *files) claim(c *state.Claim) {
 	c.Namespace, c.Name = f.scrub.word(c.Namespace, "namespace"), f.scrub.word(c.Name, "claim")
 	c.Pod.Namespace, c.Pod.Name = f.scrub.word(c.Pod.Namespace, "namespace"), f.scrub.word(c.Pod.Name, "pod")
-	c.Pod.UID, c.PodClaim = f.scrub.word(c.Pod.UID, "uid"), ""
+	c.Pod.UID, c.PodClaim, c.Parameters = f.scrub.word(c.Pod.UID, "uid"), "", ""
 	for n := range c.Attachments {
 		f.attachment(&c.Attachments[n])
 	}
