@@ -28,9 +28,9 @@ type Given struct {
 // Claimed is a device that a resource claim has given to a pod. DRA does not say which device of the kernel it is, but
 // drivers of PCI devices name it so that people can tell.
 type Claimed struct {
-	Pod    string   // namespace/name
-	Driver string   // "gpu.example.com"
-	PCI    []string // PCI addresses in the names of the device and of its CDI devices
+	Pod    string   `json:"pod"`    // namespace/name; the kubelet lists a claim for each pod that names it
+	Driver string   `json:"driver"` // "gpu.example.com"
+	PCI    []string `json:"pci"`    // PCI addresses in the names of the device and of its CDI devices
 }
 
 type Answer struct {

@@ -214,7 +214,7 @@ func (l *Live) validate(texts map[string][]byte) {
 }
 
 // devices reads the devices of pods from the kubelet's pod resources API. It leaves out PCI devices of other kinds, such as
-// GPUs, because a capture of /sys does not contain them.
+// GPUs, because a capture of /sys does not contain them. The driver also keeps off what other DRA drivers have given away.
 func (l *Live) devices(ctx context.Context, p Paths) {
 	if _, err := os.Stat(p.PodResources); err != nil {
 		l.note(NamePodResources, "devices of pods: "+p.PodResources+": "+errorText(err))
@@ -242,28 +242,32 @@ func (l *Live) devices(ctx context.Context, p Paths) {
 		there, _, err := onNode(sys, g.Device)
 		return err == nil && there && !network[g.Device]
 	})
+	l.Claimed = slices.DeleteFunc(answer.Claimed, func(c podresources.Claimed) bool {
+		return !slices.ContainsFunc(c.PCI, func(address string) bool { return network[address] })
+	})
 }
 
 // Live contains the facts that are only available on the node itself.
 type Live struct {
-	VFs        []settings.VFRecord  `json:"vfs,omitempty"`        // VFs whose PFs report the settings
-	Conditions []settings.Condition `json:"conditions,omitempty"` // of hardware interfaces
-	Devices    []podresources.Given `json:"devices,omitempty"`    // allocations of device plugins to pods
-	Kubelet    bool                 `json:"kubelet,omitempty"`    // the kubelet has answered, so that Devices is complete
-	Blind      bool                 `json:"blind,omitempty"`      // not all network namespaces are visible
-	Locks      []journal.SRIOVLock  `json:"locks,omitempty"`      // locks of sriov-cni
-	Plugins    map[string]Plugin    `json:"plugins,omitempty"`    // CNI plugins by type: the configured ones and devinfo
-	PluginDirs []string             `json:"pluginDirs,omitempty"`
-	Networks   []Network            `json:"networks,omitempty"`   // configurations that contain devinfo
-	NRI        bool                 `json:"nri,omitempty"`        // the NRI socket exists
-	ReadOnly   []string             `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
-	Unwritable map[string]string    `json:"unwritable,omitempty"` // those in which ADD cannot write, and why: a full disk, a file in the way
-	NFS        bool                 `json:"nfs,omitempty"`        // stateDir is on NFS
-	Exposed    string               `json:"exposed,omitempty"`    // why other users can change the journal
-	Missing    map[string]string    `json:"missing,omitempty"`    // directories, and why they cannot be used
-	NoConf     string               `json:"noConf,omitempty"`     // directory of the network configurations, if it is not there
-	DriverAway bool                 `json:"driverAway,omitempty"` // see [node.Node.DriverAway]
-	Notes      []Note               `json:"notes,omitempty"`
+	VFs        []settings.VFRecord    `json:"vfs,omitempty"`        // VFs whose PFs report the settings
+	Conditions []settings.Condition   `json:"conditions,omitempty"` // of hardware interfaces
+	Devices    []podresources.Given   `json:"devices,omitempty"`    // allocations of device plugins to pods
+	Claimed    []podresources.Claimed `json:"claimed,omitempty"`    // devices that DRA drivers have given to pods, as far as their names tell
+	Kubelet    bool                   `json:"kubelet,omitempty"`    // the kubelet has answered, so that Devices is complete
+	Blind      bool                   `json:"blind,omitempty"`      // not all network namespaces are visible
+	Locks      []journal.SRIOVLock    `json:"locks,omitempty"`      // locks of sriov-cni
+	Plugins    map[string]Plugin      `json:"plugins,omitempty"`    // CNI plugins by type: the configured ones and devinfo
+	PluginDirs []string               `json:"pluginDirs,omitempty"`
+	Networks   []Network              `json:"networks,omitempty"`   // configurations that contain devinfo
+	NRI        bool                   `json:"nri,omitempty"`        // the NRI socket exists
+	ReadOnly   []string               `json:"readOnly,omitempty"`   // directories of the plugin on a read-only file system
+	Unwritable map[string]string      `json:"unwritable,omitempty"` // those in which ADD cannot write, and why: a full disk, a file in the way
+	NFS        bool                   `json:"nfs,omitempty"`        // stateDir is on NFS
+	Exposed    string                 `json:"exposed,omitempty"`    // why other users can change the journal
+	Missing    map[string]string      `json:"missing,omitempty"`    // directories, and why they cannot be used
+	NoConf     string                 `json:"noConf,omitempty"`     // directory of the network configurations, if it is not there
+	DriverAway bool                   `json:"driverAway,omitempty"` // see [node.Node.DriverAway]
+	Notes      []Note                 `json:"notes,omitempty"`
 }
 
 type Plugin struct {

@@ -45,7 +45,8 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	p, dir := paths(t)
 	difftest.Must(t, capturetest.Load(t, "vmd").Unpack(p.Settings.Sysfs)) // 0000:00:0e.0 is no network device
 	podresourcestest.Kubelet{Pods: func() ([]*podresourcesapi.PodResources, error) {
-		return []*podresourcesapi.PodResources{podresourcestest.Pod("shop", "dpdk-0", podresourcestest.Of("example.com/vf", "10000:e1:00.1", "10000:e1:00.7", "gpu-7", "0000:00:0e.0"))}, nil
+		return []*podresourcesapi.PodResources{podresourcestest.Pod("shop", "dpdk-0", podresourcestest.Of("example.com/vf", "10000:e1:00.1", "10000:e1:00.7", "gpu-7", "0000:00:0e.0"),
+			podresourcestest.Claim("sriov.example.com", "10000-e1-00-1"), podresourcestest.Claim("gpu.example.com", "gpu-0000-00-0e-0"))}, nil
 	}}.Serve(t, p.PodResources)
 	script := "#!/bin/sh\n>$0.asked\n" + // each plugin answers only after both were started
 		"until [ -e " + dir + "/bin/devinfo.asked -a -e " + dir + "/bin/sriov.asked ]; do sleep 0.01; done\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
@@ -67,7 +68,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	l.VFs, l.Conditions, l.Blind = nil, nil, false // of the machine that runs the test
 	versions := []string{"0.4.0", "1.0.0"}
 	want := &doctor.Live{
-		Kubelet: true, Devices: []podresources.Given{
+		Kubelet: true, Claimed: []podresources.Claimed{{Pod: "shop/dpdk-0", Driver: "sriov.example.com", PCI: []string{"10000:e1:00.1"}}}, Devices: []podresources.Given{
 			{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "10000:e1:00.1"}, {Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "10000:e1:00.7"},
 			{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "gpu-7"},
 		},

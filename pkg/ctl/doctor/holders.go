@@ -53,7 +53,7 @@ func leases(e *Evidence, list *findings) {
 // sriov-cni shows it.
 type hold struct {
 	pod string // namespace/name; "" = only the network namespace is known
-	by  string // "DRA", "CNI", "claim shop/net", "device plugin example.com/vf" or "sriov-cni's lock"
+	by  string // "DRA", "DRA driver sriov.example.com", "CNI", "claim shop/net", "device plugin example.com/vf" or "sriov-cni's lock"
 	ns  string // path of the network namespace; "" = not known
 }
 
@@ -94,6 +94,13 @@ func (e *Evidence) holds() map[string][]hold {
 	if e.Live == nil {
 		return all
 	}
+	for _, c := range e.Live.Claimed {
+		by := "DRA" // cni-dra-driver, whose records may not be visible here
+		if c.Driver != "cni.dra.networking.x-k8s.io" {
+			by += " driver " + c.Driver
+		}
+		add(hold{pod: c.Pod, by: by}, c.PCI...)
+	}
 	for _, d := range e.Live.Devices {
 		add(hold{pod: d.Pod, by: "device plugin " + d.Resource}, d.Device)
 	}
@@ -105,12 +112,14 @@ func (e *Evidence) holds() map[string][]hold {
 	return all
 }
 
-// quarrel reports whether two holds contradict each other. b comes after a in [Evidence.holds].
+// quarrel reports whether two holds contradict each other. b comes after a in [Evidence.holds]. Of a claim that several pods
+// name, the kubelet lists those that wait too.
 func quarrel(a, b hold) bool {
+	claims := strings.HasPrefix(a.by, "DRA")
 	if a.pod == "" || b.pod == "" {
 		return a.ns != "" && b.ns != "" && a.ns != b.ns
 	}
-	return a.pod != b.pod || a.by == "DRA" && strings.HasPrefix(b.by, "device plugin")
+	return a.pod != b.pod && !(claims && a.by == b.by) || claims && strings.HasPrefix(b.by, "device plugin")
 }
 
 func holders(e *Evidence, list *findings) {
