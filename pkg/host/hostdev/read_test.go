@@ -187,6 +187,7 @@ func TestEswitchIsAskedOnlyOnce(t *testing.T) {
 // mlx4_core makes one interface for each port of a function.
 func TestPortsAreCountedUntilThereAreTwo(t *testing.T) {
 	p1, moved := &link.Interface{Name: "p1", Index: 2}, &link.Interface{Name: "net1", Index: 2}
+	child, other := &link.Interface{Name: "net1", PortName: "p0"}, &link.Interface{Name: "net1", PortName: "p1"} // the one that is left is p0
 	const mlx4, verbs, one, two = "mlx4_core", "infiniband_verbs/uverbs0", "infiniband/mlx4_0/ports/1", "infiniband/mlx4_0/ports/2"
 	for _, c := range []struct {
 		driver string
@@ -197,10 +198,14 @@ func TestPortsAreCountedUntilThereAreTwo(t *testing.T) {
 	}{
 		{mlx4, 0, nil, nil, hostdev.AtMostOnePort}, {mlx4, 1, nil, nil, hostdev.PortsUnknown}, {mlx4, 1, p1, nil, hostdev.PortsUnknown}, {mlx4, 0, moved, nil, hostdev.PortsUnknown},
 		{mlx4, 2, nil, nil, hostdev.SeveralPorts}, {mlx4, 2, p1, nil, hostdev.SeveralPorts}, {mlx4, 1, moved, nil, hostdev.SeveralPorts},
+		{mlx4, 1, child, nil, hostdev.PortsUnknown}, {mlx4, 1, other, nil, hostdev.SeveralPorts},
 		{mlx4, 1, nil, []string{verbs}, hostdev.PortsUnknown}, {mlx4, 1, nil, []string{verbs, one}, hostdev.AtMostOnePort},
 		{mlx4, 1, nil, []string{verbs, one, two}, hostdev.SeveralPorts}, {"igb", 1, nil, nil, hostdev.AtMostOnePort}, {"ice", 1, nil, nil, hostdev.AtMostOnePort},
 	} {
 		text := string(capturetest.Ports(c.driver, c.ports))
+		if c.own != nil && c.own.PortName != "" {
+			text = strings.ReplaceAll(text, "phys_port_name !EOPNOTSUPP --", "phys_port_name --\np0")
+		}
 		for _, dir := range c.rdma {
 			text += "-- sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/" + dir + "/ --\n"
 		}
