@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -95,7 +96,6 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 	linktest.RunAlone(t, func(t *testing.T) {
 		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
 		k := kernel()
-		k.Proc = "/proc"
 		mac, _ := net.ParseMAC("02:00:00:00:00:07")
 		nic := named(t, "net1")
 		must(t, k.Change(nic, settings.Change{Name: "nic", MTU: 1400, MAC: mac}))
@@ -142,8 +142,6 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 			"Conditions": func() error { _, err := settings.Conditions("/proc"); return err },
 			"VFs":        func() error { _, err := settings.VFs(); return err },
 			"VF":         func() error { _, _, err := k.VF("nic", 0); return err },
-			"Stacked":    func() error { _, err := k.Stacked(nic, true); return err },
-			"Unstack":    func() error { _, err := k.Unstack(nic); return err },
 			"SetVF":      func() error { return k.SetVF("nic", 0, settings.VFTrust, settings.VF{}) },
 			"Live":       func() error { _, err := hostdev.Live(sysfs.New(os.DirFS("/sys"))); return err },
 		})
@@ -216,6 +214,15 @@ func TestReceiversOfFramesAreNamedAndRemoved(t *testing.T) {
 			difftest.Same(t, what, [][]string{handler, all, rest}, [][]string{stacked, stacked, left})
 		}
 		expect("none", nil, nil)
+		unread, gone := settings.Kernel{Proc: "/nowhere"}, link.Interface{Name: "gone", Index: nic.Index + 1000}
+		_, stacked := unread.Stacked(nic, true)
+		_, unstacked := unread.Unstack(nic)
+		difftest.Is(t, stacked, fs.ErrNotExist)
+		difftest.Is(t, unstacked, fs.ErrNotExist)
+		_, stacked = k.Stacked(gone, true)
+		_, unstacked = k.Unstack(gone)
+		difftest.Is(t, stacked, link.ErrNoInterface)
+		difftest.Is(t, unstacked, link.ErrNoInterface)
 		linktest.AddMacvlan(t, "nic", "spy", linktest.NewNetns(t))
 		expect("a macvlan", []string{"macvlan spy"}, nil)
 		all, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)

@@ -89,6 +89,9 @@ func TestVFsHaveSettingsOfPF(t *testing.T) {
 }
 
 func TestUnlikeComparesEachVFSetting(t *testing.T) {
+	for _, address := range []string{"", "02:00:00:00:00:01", "00:11:22:33:44:55:66:77"} { // as vfsOf has it, and SetVF sets it
+		difftest.Equal(t, hardware(octets(address)), address)
+	}
 	for n := range reflect.TypeFor[VF]().NumField() {
 		var s VF
 		switch f := reflect.ValueOf(&s).Elem().Field(n); f.Kind() {
