@@ -23,8 +23,7 @@ func TestInterfacesAndDefaultRoutesAreEvents(t *testing.T) {
 		changed, err := Listen(ctx)
 		difftest.Must(t, err)
 		difftest.Equal(t, cap(changed), 1)
-		uevents, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT)
-		difftest.Must(t, err, unix.Sendto(uevents, []byte("bind@/devices/a\x00SUBSYSTEM=pci\x00"), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}), unix.Close(uevents))
+		send(t, "pci", 1)
 		wait(t, changed, true)
 		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
 		veth, err := netlink.LinkByName("veth0")
@@ -47,6 +46,31 @@ func TestInterfacesAndDefaultRoutesAreEvents(t *testing.T) {
 		for more := true; more; { // drain earlier events
 			more = wait(t, changed, false)
 		}
+	})
+}
+
+// send sends events as the kernel does.
+func send(t *testing.T, subsystem string, number int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT)
+	for range number {
+		difftest.Must(t, err)
+		err = unix.Sendto(fd, []byte("bind@/devices/a\x00SUBSYSTEM="+subsystem+"\x00"), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
+	}
+	difftest.Must(t, err, unix.Close(fd))
+}
+
+func TestLostMessagesAreAnEvent(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		file, err := open(unix.NETLINK_KOBJECT_UEVENT, 1)
+		difftest.Must(t, err)
+		defer file.Close()
+		socket, err := file.SyscallConn()
+		difftest.Must(t, err, socket.Control(func(fd uintptr) { difftest.Must(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1)) }))
+		send(t, "block", 100) // more than its buffer holds
+		changed := make(chan struct{}, 1)
+		go receive(file, concerns, changed)
+		wait(t, changed, true)
 	})
 }
 
@@ -102,6 +126,7 @@ func TestPodInterfacesAreNotEvents(t *testing.T) {
 		}
 	}
 	difftest.Equal(t, matters(make([]byte, unix.SizeofNlMsghdr+1)), false) // truncated
+	difftest.Equal(t, matters(make([]byte, unix.SizeofNlMsghdr+2)), true)  // an interface that cannot be read
 	for uevent, want := range map[string]bool{
 		"add@/devices/virtual/net/veth0\x00ACTION=add\x00DEVPATH=/devices/virtual/net/veth0\x00SUBSYSTEM=net\x00":                               false,
 		"add@/devices/pci0000:00/0000:00:03.0/net/eth1\x00ACTION=add\x00DEVPATH=/devices/pci0000:00/0000:00:03.0/net/eth1\x00SUBSYSTEM=net\x00": true,
