@@ -78,7 +78,7 @@ func TestRouteHasInterfacesOfItsObjectUnlessItNamesThem(t *testing.T) {
 		route netlink.Route
 		want  []int
 	}{
-		{netlink.Route{}, nil}, {netlink.Route{NHID: second}, []int{3}}, {netlink.Route{NHID: group}, []int{1, 3}}, {netlink.Route{LinkIndex: 1, Dst: half}, []int{1}},
+		{netlink.Route{}, nil}, {netlink.Route{NHID: first}, []int{1}}, {netlink.Route{NHID: second}, []int{3}}, {netlink.Route{NHID: group}, []int{1, 3}}, {netlink.Route{LinkIndex: 1, Dst: half}, []int{1}},
 		{netlink.Route{NHID: second, LinkIndex: 1}, []int{1}}, {netlink.Route{NHID: group, MultiPath: []*netlink.NexthopInfo{{LinkIndex: 2}}}, []int{2}},
 	} {
 		difftest.Same(t, test.route.String(), interfacesOf(test.route, objects), test.want)
