@@ -275,7 +275,8 @@ func (o *options) installation(client kubernetes.Interface, log *slog.Logger) (i
 		Driver: driver, Node: o.nodeName, Client: client,
 		PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir, Dirs: o.dirs(node),
 		Gate: filepath.Join(bin, gateName), Plugin: &install.PluginFile{Dir: bin},
-		Journal: o.journal(node, bootID), Log: log,
+		Settings: &install.Settings{To: filepath.Join("/", o.hostRoot, o.nodeConfig)},
+		Journal:  o.journal(node, bootID), Log: log,
 	}, err
 }
 

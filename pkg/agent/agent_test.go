@@ -242,6 +242,20 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	difftest.Says(t, a.Uninstall(t.Context(), false), refused)
 }
 
+// cni-dra-driver reads them too. Its own uninstallation removes what the agent leaves to it.
+func TestUninstallLeavesPluginAndSettingsToTheDriver(t *testing.T) {
+	r := newRig(t)
+	a := r.ranUntilHealthy()
+	driver := &install.PluginFile{From: r.Options.Plugin.From, Dir: r.Options.Plugin.Dir, Newer: func(int) ([]string, error) { return nil, nil }, ForDriver: true}
+	_, err := driver.Place(t.Context())
+	r.must(err)
+	for range 2 {
+		r.must(a.Uninstall(t.Context(), false))
+		difftest.Holds(t, driver.Dir, ".devinfo.cni-dra-driver.sha256", "devinfo")
+		difftest.Holds(t, filepath.Dir(r.NodeConfig), ".node.json.sha256", "node.json")
+	}
+}
+
 // A new node gets no plugin. A plugin that was installed without settings keeps the defaults, and the agent uses them too.
 func TestFirstSettingsThatAreRefusedChangeNothing(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {

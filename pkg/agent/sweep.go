@@ -46,8 +46,8 @@ func (a *Agent) collect(ctx context.Context) (cleanup.Garbage, error) {
 }
 
 // Uninstall cleans up and then removes the plugin, the node's settings and the directories of ended
-// sandboxes. It removes only files that an agent has installed, and any devinfo executable that cni-dra-driver does not
-// need. If the journal has attachments, or is unreadable, Uninstall returns an error and removes nothing, because the
+// sandboxes. It removes only files that an agent has installed, and any devinfo executable; what cni-dra-driver needs too
+// remains. If the journal has attachments, or is unreadable, Uninstall returns an error and removes nothing, because the
 // runtime could not delete their pods without the plugin. If force is set, it logs a warning instead. Settings that the
 // agent has refused to install do not stop it.
 func (a *Agent) Uninstall(ctx context.Context, force bool) error {
@@ -87,7 +87,12 @@ func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 	if !removed && a.Options.Plugin.IsThere() {
 		a.Log.Info("left the plugin in place, because cni-dra-driver needs it, or because it is another program")
 	}
-	if settings == nil {
+	placed, err := a.Options.Plugin.Placed()
+	if err != nil || settings == nil {
+		return err
+	}
+	if placed {
+		a.Log.Info("left the node settings in place, because cni-dra-driver needs them")
 		return nil
 	}
 	removed, err = settings.Remove()

@@ -30,9 +30,10 @@ type Installation struct {
 
 	PluginDir, RegistrarDir string // see [KubeletOptions]
 	claim.Dirs
-	Gate    string              // path of cni-dra-gate
-	Plugin  *install.PluginFile // the devinfo plugin, next to the CNI plugins
-	Journal *journal.Journal    // the journal of that plugin
+	Gate     string              // path of cni-dra-gate
+	Plugin   *install.PluginFile // the devinfo plugin, next to the CNI plugins
+	Settings *install.Settings   // its settings, which an agent may have left to the driver
+	Journal  *journal.Journal    // the journal of that plugin
 
 	Log *slog.Logger
 }
@@ -122,8 +123,8 @@ func (i Installation) removeSpecs() error {
 	return err
 }
 
-// removePrograms removes cni-dra-gate and the plugin. It leaves the plugin if the driver has not installed it, if
-// devinfo-agent keeps it, or if attachments need it for their DEL.
+// removePrograms removes cni-dra-gate, the plugin and the settings of an agent. It leaves the last two if the driver has not
+// installed the plugin, if devinfo-agent keeps it, or if attachments need it for their DEL.
 func (i Installation) removePrograms() error {
 	if err := install.RemoveProgram(i.Gate); err != nil {
 		return err
@@ -140,6 +141,10 @@ func (i Installation) removePrograms() error {
 	removed, err := i.Plugin.RemovePlaced()
 	if err == nil && !removed && i.Plugin.IsThere() {
 		i.Log.Info("left the plugin in place, because devinfo-agent or an administrator has installed it")
+		return nil
+	}
+	if err == nil {
+		_, err = i.Settings.Remove()
 	}
 	return err
 }

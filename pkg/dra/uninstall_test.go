@@ -40,7 +40,8 @@ func newInstalled(t *testing.T, client *fake.Clientset) *installed {
 	n := &installed{r, dra.Installation{
 		Driver: dratest.Driver, Node: "node1", Client: client, PluginDir: r.Dir, RegistrarDir: filepath.Join(host, "registry"), Dirs: r.Options.Dirs,
 		Gate: filepath.Join(host, "bin/cni-dra-gate"), Plugin: &install.PluginFile{From: filepath.Join(host, "devinfo"), Dir: filepath.Join(host, "bin"), Newer: j.Newer, ForDriver: true},
-		Journal: dratest.JournalIn(filepath.Join(host, "journal"), "boot1"), Log: r.Options.Log,
+		Settings: &install.Settings{Dir: filepath.Join(host, "from"), To: filepath.Join(host, "etc/node.json")},
+		Journal:  dratest.JournalIn(filepath.Join(host, "journal"), "boot1"), Log: r.Options.Log,
 	}, host}
 	r.Options.Devices.Journal = n.Journal
 	_, err := install.Program(os.Args[0], n.Gate)
@@ -137,6 +138,7 @@ func TestUninstallByForceKeepsRecordsAndLeasesOfClaims(t *testing.T) {
 
 func TestUninstallLeavesThePluginToItsOwnerAndToAttachments(t *testing.T) {
 	for name, use := range map[string]func(*installed) error{
+		"nobody": func(*installed) error { return nil },
 		"an administrator": func(n *installed) error {
 			_, err := n.Plugin.RemovePlaced()
 			by := &install.PluginFile{From: n.Plugin.From, Dir: n.Plugin.Dir, Newer: n.Plugin.Newer}
@@ -151,11 +153,14 @@ func TestUninstallLeavesThePluginToItsOwnerAndToAttachments(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newInstalled(t, dratest.APIServer(nil))
-			difftest.Must(t, use(n))
+			difftest.Write(t, filepath.Join(n.host, "from/default.json"), "{}", 0o644)
+			_, err := n.Settings.Keep() // devinfo-agent left them, or is there
+			difftest.Must(t, err, use(n))
 			difftest.Must(t, n.Uninstall(t.Context(), false))
-			if !n.Plugin.IsThere() || len(difftest.Names(t, n.Plugin.Dir)) > 2 { // the plugin and its mark
+			if n.Plugin.IsThere() == (name == "nobody") || len(difftest.Names(t, n.Plugin.Dir)) > 2 { // the plugin and its mark
 				t.Errorf("left: %q", n.left("bin"))
 			}
+			difftest.Same(t, "settings are left", len(n.left("etc")) > 0, name != "nobody")
 		})
 	}
 }

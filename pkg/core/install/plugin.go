@@ -74,6 +74,12 @@ func (p *PluginFile) IsThere() bool {
 // Kept reports whether [PluginFile.Keep] has installed the plugin.
 func (p *PluginFile) Kept() (bool, error) { return p.at().marked() }
 
+// Placed reports whether cni-dra-driver needs the plugin, because [PluginFile.Place] has marked it for the driver.
+func (p *PluginFile) Placed() (bool, error) {
+	sum, err := p.at().driverMark().sum()
+	return sum != "", err
+}
+
 // Keep installs the plugin if it is missing or differs from From. It may be called often, because it
 // examines unchanged files only once. The Installation is never nil: if there is an error, it contains the
 // executables as far as they are known.
@@ -186,7 +192,7 @@ func (p *PluginFile) relabel() error {
 // Remove removes the plugin if it is devinfo or a file that an agent has installed. It does not remove another file, and
 // removed is false. It leaves a devinfo that cni-dra-driver needs too to [PluginFile.RemovePlaced].
 func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
-	placed, err := p.at().driverMark().sum()
+	placed, err := p.Placed()
 	if err != nil {
 		return false, err
 	}
@@ -200,7 +206,7 @@ func (p *PluginFile) Remove(ctx context.Context) (removed bool, err error) {
 		if sum, err := p.at().agentMark().sum(); e.SHA256 != sum {
 			return false, err
 		}
-	case placed != "":
+	case placed:
 		if err = p.at().mark(p.at().driverMark(), e.SHA256); err == nil { // the agent may have replaced it
 			err = p.at().agentMark().remove()
 		}
