@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,7 +45,8 @@ func health(w http.ResponseWriter, checks []Check) {
 
 // Limits, because every pod can reach an open port.
 const (
-	scrapes  = 4 // concurrent requests of /metrics
+	scrapes  = 4   // concurrent requests of /metrics
+	others   = 100 // connections from elsewhere than this node, 20 KB each
 	patience = 30 * time.Second
 	idle     = 2 * time.Minute // longer than a usual scrape interval
 )
@@ -94,7 +96,9 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, che
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { health(w, checks) })
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: scrapes}))
-	server := &http.Server{Handler: mux, ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{
+		Handler: mux, ConnState: limited(), ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10,
+	}
 	stopped := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
@@ -107,4 +111,22 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, che
 		<-stopped
 	}
 	return fmt.Errorf("%s: %w", address, err)
+}
+
+// limited returns a hook that closes each connection of others beyond their limit. The kubelet's probe comes from this node.
+func limited() func(net.Conn, http.ConnState) {
+	var open atomic.Int32
+	return func(c net.Conn, state http.ConnState) {
+		if from, ok := c.RemoteAddr().(*net.TCPAddr); ok && from.IP.IsLoopback() {
+			return
+		}
+		switch state {
+		case http.StateNew:
+			if open.Add(1) > others {
+				c.Close()
+			}
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package httpstatus_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"runtime"
@@ -13,9 +14,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/vishvananda/netlink"
 
 	"devinfo-cni.io/pkg/core/httpstatus"
 	"devinfo-cni.io/pkg/core/httpstatus/httpstatustest"
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
 
@@ -125,4 +128,28 @@ func TestRequestsAreLimited(t *testing.T) {
 	for range 4 {
 		difftest.Equal(t, <-codes, "200")
 	}
+}
+
+// A pod that opens connections must not use up the node's memory, nor keep the kubelet's probe out, which comes from the node.
+func TestOthersHaveFewConnections(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		lo, err := netlink.LinkByName("lo")
+		difftest.Must(t, err)
+		pod := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(32, 32)}}
+		difftest.Must(t, netlink.LinkSetUp(lo), netlink.AddrAdd(lo, pod))
+		defer served(t, ":9810", prometheus.NewRegistry())()
+		open := func(address string) (answered bool) {
+			c, err := net.Dial("tcp", address)
+			difftest.Must(t, err)
+			t.Cleanup(func() { c.Close() })
+			_, _ = c.Write([]byte("GET /healthz HTTP/1.1\r\nHost: node\r\n\r\n"))
+			n, _ := c.Read(make([]byte, 1))
+			return n > 0
+		}
+		const most = 100
+		for n := range 2 * most {
+			difftest.Same(t, fmt.Sprint("connection ", n+1, " is answered"), open("192.0.2.1:9810"), n < most)
+		}
+		difftest.Same(t, "the node is answered", open("127.0.0.1:9810"), true)
+	})
 }
