@@ -59,6 +59,8 @@ func recorded(t *testing.T, pod string) *linkhost.Kernel {
 	record("devlink-port", map[string]any{"port": ports}, err)
 	eswitches, err := listing.Eswitches()
 	record("devlink-eswitch", map[string]any{"dev": eswitches}, err)
+	vdpas, err := listing.VDPAs()
+	record("vdpa-config", map[string]any{"config": vdpas}, err)
 	text := "this host\n"
 	for part, v := range all {
 		data, err := json.Marshal(v)
