@@ -23,7 +23,7 @@ func TestInterfacesAndDefaultRoutesAreEvents(t *testing.T) {
 		changed, err := Listen(ctx)
 		difftest.Must(t, err)
 		difftest.Equal(t, cap(changed), 1)
-		send(t, "pci", 1)
+		sender(t)("pci")
 		wait(t, changed, true)
 		linktest.AddVeth(t, "veth0", "veth1", "/proc/self/ns/net")
 		veth, err := netlink.LinkByName("veth0")
@@ -49,15 +49,16 @@ func TestInterfacesAndDefaultRoutesAreEvents(t *testing.T) {
 	})
 }
 
-// send sends events as the kernel does.
-func send(t *testing.T, subsystem string, number int) {
+// sender returns a function that sends an event as the kernel does.
+func sender(t *testing.T) func(subsystem string) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT)
-	for range number {
-		difftest.Must(t, err)
-		err = unix.Sendto(fd, []byte("bind@/devices/a\x00SUBSYSTEM="+subsystem+"\x00"), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1})
+	difftest.Must(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	return func(subsystem string) {
+		t.Helper()
+		difftest.Must(t, unix.Sendto(fd, []byte("bind@/devices/a\x00SUBSYSTEM="+subsystem+"\x00"), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1}))
 	}
-	difftest.Must(t, err, unix.Close(fd))
 }
 
 func TestLostMessagesAreAnEvent(t *testing.T) {
@@ -67,7 +68,10 @@ func TestLostMessagesAreAnEvent(t *testing.T) {
 		defer file.Close()
 		socket, err := file.SyscallConn()
 		difftest.Must(t, err, socket.Control(func(fd uintptr) { difftest.Must(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 1)) }))
-		send(t, "block", 100) // more than its buffer holds
+		send := sender(t)
+		for range 100 { // more than its buffer holds
+			send("block")
+		}
 		changed := make(chan struct{}, 1)
 		go receive(file, concerns, changed)
 		wait(t, changed, true)
@@ -76,9 +80,14 @@ func TestLostMessagesAreAnEvent(t *testing.T) {
 
 func TestSocketThatCannotBeOpenedIsAnError(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
+		send := sender(t)
 		linktest.EachOpenFailure(t, map[string]func() error{"Listen": func() error {
 			ctx, stop := context.WithCancel(t.Context())
 			changed, err := Listen(ctx)
+			if err == nil {
+				send("pci")
+				wait(t, changed, true)
+			}
 			stop()
 			for err == nil && wait(t, changed, false) { // until it is closed
 			}
