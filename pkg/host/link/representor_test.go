@@ -112,7 +112,6 @@ func TestRepresentorFromDevlinkPort(t *testing.T) {
 func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
 	const byDevlink, bySysfs = "devlink ports of pci/" + pf, "/sys/class/net/rep/phys_port_name"
 	const unclear = pf + ": find a representor: rep may represent a function of another host, because devlink does not list it"
-	number := func(n uint32) *uint32 { return &n }
 	for name, named := range map[string]string{"pf0vf7": bySysfs, "p0pf0vf7": bySysfs, "c1pf0vf7": unclear, "c0pf0vf7": unclear, "-": "", "vf7": ""} {
 		e := on(netdevs("up p0 aa "+pf, "rep "+name+" aa "+pf))
 		expect := func(what string, ports []link.PortRecord, broken error, want string) {
@@ -126,7 +125,7 @@ func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
 				t.Errorf("%s, %s: %q, %q; want %q", name, what, got, source, want)
 			}
 		}
-		for _, controller := range []*uint32{nil, number(0), number(1), number(2)} {
+		for _, controller := range []*uint32{nil, new(uint32), new(uint32(1)), new(uint32(2))} {
 			for _, external := range []*bool{nil, new(false), new(true)} {
 				local := external != nil && !*external || external == nil && (controller == nil || *controller == 0)
 				p := link.PortRecord{Netdev: "rep", Flavour: "pcivf", Controller: controller, External: external, PFNumber: new(uint16), VFNumber: new(uint16(7))}
@@ -138,7 +137,7 @@ func TestPortsOfOtherControllersAreIgnored(t *testing.T) {
 		}
 		expect("no port", nil, nil, named)
 		expect("no devlink", nil, syscall.ENODEV, named)
-		if want := named; want != bySysfs {
+		if named != bySysfs {
 			expect("unreadable", nil, syscall.EMSGSIZE, pf+": find a representor: "+syscall.EMSGSIZE.Error())
 		}
 	}

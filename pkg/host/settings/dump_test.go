@@ -61,21 +61,18 @@ func TestProgramsOfEachXDPModeAreRead(t *testing.T) {
 	}
 }
 
-// The namespaces of tests have no hardware. An IPoIB child shows the device of its parent.
+// The namespaces of tests have no hardware.
 func TestEachInterfaceOfHardwareHasACondition(t *testing.T) {
-	hardware := func(name string, index int, mac ...byte) rtnetlink.Link {
-		return rtnetlink.Link{Name: name, Index: index, Parent: "device of " + name, MAC: mac}
-	}
-	child := hardware("ib0.1", 4)
-	child.Kind, child.Lower = "ipoib", 3
-	uppers := map[int][]stack.Upper{2: {{Name: "spy", Kind: "macvlan", Netns: "/proc/7/ns/net"}}}
 	bus := func(l rtnetlink.Link) string { return map[string]string{"eth0": "0000:01:00.0"}[l.Name] }
-	got, err := conditions([]rtnetlink.Link{{Name: "br0", Index: 1}, {Name: "eth0", Index: 2, MAC: make([]byte, 6)}, hardware("ib0", 3), child, hardware("eth1", 5, 2, 0, 0, 0, 0, 1)},
-		bus, uppers, map[string]string{"b": "net1 in /proc/7/ns/net", "a": "net1 in /proc/8/ns/net"})
+	uppers := map[int][]stack.Upper{2: {{Name: "spy", Kind: "macvlan", Netns: "/proc/7/ns/net"}}}
+	links := []rtnetlink.Link{
+		{Name: "br0", Index: 1}, {Name: "eth0", Index: 2, MAC: make([]byte, 6)}, {Name: "eth1", Index: 3, Parent: "0000:01:00.1", MAC: []byte{2, 0, 0, 0, 0, 1}}, {Name: "ib0", Index: 4, Parent: "0000:02:00.0"},
+	}
+	got, err := conditions(links, bus, uppers, map[string]string{"b": "net1 in /proc/7/ns/net", "a": "net1 in /proc/8/ns/net"})
 	difftest.Must(t, err)
 	difftest.Equal(t, got, []Condition{
 		{Device: "0000:01:00.0", Name: "eth0", Zero: true, Dump: Dump{}, Uppers: []string{"macvlan spy in /proc/7/ns/net"}},
-		{Device: "device of ib0", Name: "ib0", Dump: Dump{}}, {Device: "device of eth1", Name: "eth1", Dump: Dump{}},
+		{Device: "0000:01:00.1", Name: "eth1", Dump: Dump{}}, {Device: "0000:02:00.0", Name: "ib0", Dump: Dump{}},
 		{Device: "a", Elsewhere: "net1 in /proc/8/ns/net"}, {Device: "b", Elsewhere: "net1 in /proc/7/ns/net"},
 	})
 	broken := parsed(nl.NewRtAttr(unix.IFLA_XDP, []byte{1}))
