@@ -48,15 +48,21 @@ func newNode(t *testing.T, vfs int) *node {
 // add records the attachment of a VF, which a delegate gets by deviceID.
 func (n *node) add(container, pod string, vf int, at time.Time) *journal.Entry {
 	n.t.Helper()
-	leases, err := journal.LeasesOf(n.Finder.Sys, journal.Exclusive, capturetest.VF(vf))
-	difftest.Must(n.t, err)
 	e := &journal.Entry{
-		Key: journal.Key{Network: "net", ContainerID: container, IfName: "net1"}, Netns: "/run/netns/" + container, Time: at, Pod: pod, Leases: leases,
+		Key: journal.Key{Network: "net", ContainerID: container, IfName: "net1"}, Netns: "/run/netns/" + container, Time: at, Pod: pod, Leases: n.leases(vf),
 		Delegates: []json.RawMessage{fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","type":"delegate","deviceID":%q}`, capturetest.VF(vf))},
 	}
 	difftest.Must(n.t, n.Journal.Put(e, nil))
 	e.Unlock()
 	return e
+}
+
+// leases returns those of a VF that a delegate gets by deviceID.
+func (n *node) leases(vf int) []journal.DeviceLease {
+	n.t.Helper()
+	list, err := journal.LeasesOf(n.Finder.Sys, journal.Exclusive, capturetest.VF(vf))
+	difftest.Must(n.t, err)
+	return list
 }
 
 // ran reports whether a delegate's DEL has run.
@@ -144,6 +150,9 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 		return func(n *node) { n.Journal.NetnsGone = func(string) (bool, error) { return is, err } }
 	}
 	lost := func(n *node) { n.remove(n.lease("device", "pci-"+capturetest.VF(0))) }
+	claim := func(n *node, pod string) {
+		difftest.Must(n.t, n.Journal.Hold(&journal.Claim{UID: "u1", Pods: []string{pod}, Leases: n.leases(0)}))
+	}
 	for name, test := range map[string]struct {
 		before, after func(n *node)                // ADD
 		netns         string                       // of ADD, in the test's directory; "" = any
@@ -157,11 +166,13 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 		"before one whose clock was set back": {after: func(n *node) { n.add("later", "pod", 0, time.Now().Add(-time.Hour)) }, none: true},
 		"after one whose clock was set back":  {before: func(n *node) { n.add("earlier", "pod", 0, time.Now().Add(time.Hour)) }},
 		"without the device":                  {after: func(n *node) { lost(n); n.add("other", "other", 0, time.Now()) }, none: true},
-		"before a claim of another pod": {after: func(n *node) {
-			lost(n)
-			leases, err := journal.LeasesOf(n.Finder.Sys, journal.Exclusive, capturetest.VF(0))
-			difftest.Must(n.t, err, n.Journal.Hold(&journal.Claim{UID: "u1", Pods: []string{"other"}, Leases: leases}))
-		}, none: true},
+		"before a claim of another pod":       {after: func(n *node) { lost(n); claim(n, "other") }, none: true},
+		"beside a claim of the pod":           {before: func(n *node) { claim(n, "pod") }},
+		"before another interface of its sandbox": {after: func(n *node) {
+			e := &journal.Entry{Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net2"}, Time: time.Now(), Pod: "pod", Leases: n.leases(0)}
+			difftest.Must(n.t, n.Journal.Put(e, nil))
+			e.Unlock()
+		}},
 		"in the namespace of a process":          {netns: process, inode: func(recorded uint64) uint64 { return recorded }},
 		"in that of another process":             {netns: process, inode: func(recorded uint64) uint64 { return recorded + 1 }, none: true},
 		"in one of a process, by GC":             {netns: process, inode: func(recorded uint64) uint64 { return recorded }, gc: true, none: true},
@@ -181,10 +192,8 @@ func TestDelegatesGetNamespaceOnlyIfItIsTheirs(t *testing.T) {
 			if test.before != nil {
 				test.before(n)
 			}
-			leases, err := journal.LeasesOf(n.Finder.Sys, journal.Exclusive, capturetest.VF(0))
-			difftest.Must(t, err)
 			e := &journal.Entry{
-				Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: filepath.Join(n.dir, "netns-of-pod"), Time: time.Now(), Pod: "pod", Leases: leases,
+				Key: journal.Key{Network: "net", ContainerID: "c0ffee", IfName: "net1"}, Netns: filepath.Join(n.dir, "netns-of-pod"), Time: time.Now(), Pod: "pod", Leases: n.leases(0),
 				Delegates: []json.RawMessage{[]byte(`{"cniVersion": "1.0.0", "name": "net", "type": "delegate"}`)},
 			}
 			if test.netns != "" {

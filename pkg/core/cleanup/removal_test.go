@@ -52,6 +52,8 @@ func TestRemovalRemovesOwnFilesOnly(t *testing.T) {
 			left: "infos/pod1", err: "file name too long"},
 		"a lost lease of the file":                     {prepare: func(n *node, _ *journal.Entry) { n.remove(n.lease("file", file)) }},
 		"a file that is named after another container": {entry: rename},
+		"a file that is named after another container, of an earlier boot": {entry: rename,
+			prepare: func(n *node, _ *journal.Entry) { n.Journal = journal.Open(n.Node.StateDir, "next") }},
 		"a lost lease of a file that is named after another container": {entry: rename,
 			prepare: func(n *node, _ *journal.Entry) { n.remove(n.lease("file", named)) }, left: "infos/" + named, log: "is named after another container"},
 		"a file that another attachment has now": {prepare: func(n *node, e *journal.Entry) { n.remove(n.lease("file", file)); n.take(journal.Entry{File: file}) },

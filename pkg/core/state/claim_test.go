@@ -14,6 +14,7 @@ import (
 )
 
 func TestMethodsFollowFromFields(t *testing.T) {
+	difftest.Same(t, "unprepared and owes, without attachments", []bool{new(state.Claim).Unprepared(), new(state.Claim).Owes()}, []bool{false, false})
 	share, info := "s", json.RawMessage(`{"type": "pci", "version": "1.1.0", "pci": {"pci-address": "0000:01:00.2"}}`)
 	for want, a := range map[string]state.Attachment{
 		`part "", bare, exclusive, pci 0000:01:00.2`: {Device: "d", List: json.RawMessage("null"), Phase: state.Prepared, Execution: state.Execution{Info: info, BootID: "b"}},

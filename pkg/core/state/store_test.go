@@ -226,14 +226,15 @@ func TestFailureIsNotAbsence(t *testing.T) {
 		}},
 		"an offer into a file": {"not a directory", func(_ *state.Store, dir string) error { return state.WriteOffer(dir+"/lock", &state.Offer{}) }},
 		"a link in a file":     {"symlink", func(_ *state.Store, dir string) error { return state.Announce(dir+"/lock", "/a") }},
-		"no claim to clear":    {`claim UID "u2": `, func(_ *state.Store, dir string) error { return of(state.Clear(dir, "u2")) }},
+		"no claim to clear":    {"state has no attachment of the claim whose DEL was given up", func(_ *state.Store, dir string) error { return of(state.Clear(dir, "u2")) }},
 		"nothing to clear": {"has no attachment of the claim whose DEL was given up", func(s *state.Store, dir string) error {
 			return errors.Join(s.Put(full("u1")), of(state.Clear(dir, "u1")))
 		}},
 		"a damaged claim to clear": {"torn.json: ", func(_ *state.Store, dir string) error {
 			return errors.Join(os.WriteFile(dir+"/torn.json", nil, 0o600), of(state.Clear(dir, "torn")))
 		}},
-		"a claim that is a path": {`"../u1`, func(_ *state.Store, dir string) error { return of(state.Clear(dir, "../u1")) }},
+		"a captured record that is no JSON": {"u1.json: ", func(*state.Store, string) error { return of(state.Parse("u1.json", []byte("{"))) }},
+		"a claim that is a path":            {`"../u1`, func(_ *state.Store, dir string) error { return of(state.Clear(dir, "../u1")) }},
 		"a request that cannot be written": {"=s1=net1.cleared", func(s *state.Store, dir string) error {
 			c := full("u1")
 			c.Undeleted, c.Attachments = c.Attachments[:1], nil
