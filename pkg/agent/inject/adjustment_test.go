@@ -247,6 +247,8 @@ func TestStagingFailsAtEachStep(t *testing.T) {
 	}
 	s := stage{root: t.TempDir(), label: strings.Repeat("x", 1<<17)} // longer than any attribute
 	difftest.Says(t, s.put("c0ffee", "/netns", nil, nil), "cannot set SELinux label")
+	s = stage{root: t.TempDir()}
+	difftest.Is(t, s.put("c0ffee", "/"+strings.Repeat(long, 20), nil, nil), unix.ENAMETOOLONG) // the link of a namespace that could not be found again
 	for root, says := range map[string]string{"/proc/none": "mkdir /proc/none", "/proc/self/status": "/proc/self/status"} {
 		s := stage{root: root}
 		difftest.Says(t, s.open(), says)
