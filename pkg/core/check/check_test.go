@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/tools/txtar"
@@ -235,8 +236,12 @@ func TestDeviceIsGoneIfTheNodeHasNoneOfItsName(t *testing.T) {
 func TestUnreadableFileIsReportedAsUnreadable(t *testing.T) {
 	w := &world{t: t, dir: t.TempDir()}
 	w.captured("mlx5-legacy")
-	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755), os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755))
+	w.must(os.MkdirAll(filepath.Join(w.dir, infoDir, "pod1"), 0o755), os.MkdirAll(filepath.Join(w.dir, cdiDir, "spec"), 0o755), os.Symlink("loop", filepath.Join(w.dir, "loop")))
 	for _, e := range []*journal.Entry{{File: "pod1", Dir: infoDir, Wrote: true}, {CDI: journal.CDI{Dir: cdiDir, File: "spec"}}} {
 		difftest.Equal(t, w.checker().Compare(e, discovery.Target{}).Problem.State, check.BadFile)
+		e.Dir, e.CDI.Dir = "/loop", "/loop" // of which nothing is known
+		r := w.checker().Compare(e, discovery.Target{})
+		difftest.Is(t, r.Err(), syscall.ELOOP)
+		difftest.Equal(t, []any{r.Err().State, r.Facts[0].Verdict}, []any{check.Unknown, check.Unseen})
 	}
 }
