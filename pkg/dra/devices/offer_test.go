@@ -85,6 +85,8 @@ func TestStateDirectoryListsRulesAndOfferedDevices(t *testing.T) {
 			}})
 		}
 		third := state.Offered{Name: dratest.VF3, Ref: hostdev.Ref{Kind: "vf", PCI: "0000:03:00.5"}, Sharing: "exclusive", ResourceName: "example.com/vf"}
+		dratest.Survey(agent)
+		difftest.Equal(t, r.Samples()["devinfo_dra_unmatched_rules nearest= rule=devices[3] (ifNames: eth77)"], 1.0)
 		expect(third, state.Offered{Name: dratest.SF4, Ref: hostdev.Ref{Kind: "sf", Aux: "mlx5_core.sf.4", IfName: "enp3s0f0s88"}, Sharing: "exclusive"},
 			state.Offered{Name: dratest.PF, Ref: hostdev.Ref{Kind: "pf", PCI: "0000:03:00.0", IfName: "p0"}, Sharing: "shared"})
 		n.Others = map[string]string{"0000:03:00.5": "pod ns/x has it"}
@@ -195,8 +197,12 @@ func TestDeviceStaysPublishedIfPodTakesOrReturnsItDuringRead(t *testing.T) {
 		after = func() {
 			difftest.Must(t, agent.Unprepare(t.Context(), "u1"))
 			n.Text = whole
+			for len(agent.Node.Changed()) > 0 {
+				<-agent.Node.Changed()
+			}
 		}
 		difftest.Same(t, "the device returns after the read", dratest.Survey(agent), was)
+		difftest.Same(t, "requests for another survey", len(agent.Node.Changed()), 1)
 		r.Prepare(dratest.DeviceClaim("u2", dratest.VF2, dratest.Network(`{"type":"sriov"}`)))
 		difftest.Equal(t, r.Record("u2").Attachments[0].NodeDevice.IfName, "enp3s0f0v2") // although the last survey did not see the interface
 		difftest.Must(t, agent.Unprepare(t.Context(), "u2"))

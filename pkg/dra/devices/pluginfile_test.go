@@ -28,6 +28,10 @@ func pluginFile(r *dratest.Rig) string {
 // network has a device-info file instead.
 func TestDevicePluginFileIsWrittenForDeviceWithoutNetwork(t *testing.T) {
 	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
+		difftest.Write(t, filepath.Join(r.Dir, "dp"), "", 0o600) // no directory
+		r.PrepareFails(dratest.DeviceClaim("u1", dratest.VF3, ""), "/dp: not a directory")
+		difftest.Must(t, os.Remove(filepath.Join(r.Dir, "dp")))
+		time.Sleep(10 * time.Minute)
 		r.Prepare(dratest.DeviceClaim("u1", dratest.VF3, ""))
 		want := difftest.Read(t, "../../../test/peers/testdata/device-of-claim.json")
 		difftest.Equal(t, pluginFile(r), want)

@@ -1,6 +1,7 @@
 package devices_test
 
 import (
+	"bytes"
 	"errors"
 	"maps"
 	"os"
@@ -302,6 +303,7 @@ func TestUnpluggedDeviceDoesNotBlockUnprepare(t *testing.T) {
 // Attaching a device that the host has begun to use would cut off the node. The driver rebinds a function only if it is
 // unused at the time of ADD.
 func TestDeviceIsCheckedAtADD(t *testing.T) {
+	unreadable := func() (inventory.Host, error) { return inventory.Host{}, errors.New("no answer") }
 	for name, test := range map[string]struct {
 		device, driver string
 		happens        func(b *dratest.Rig, n *dratest.Node) error
@@ -323,6 +325,26 @@ func TestDeviceIsCheckedAtADD(t *testing.T) {
 			b.Start()
 			return nil
 		}, []string{dratest.VF2, "driver: vfio-pci", "--capture"}},
+		"no longer readable": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, n *dratest.Node) error {
+			dratest.Survey(b.Agent)
+			n.Text = bytes.Replace(n.Text, []byte("/0000:03:00.4/device --\n0x101e\n"), []byte("/0000:03:00.4/device !EIO --\n"), 1)
+			return nil
+		}, []string{dratest.VF2, "input/output error"}},
+		"of a node that cannot be read": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
+			dratest.Survey(b.Agent)
+			b.Options.Devices.Inventory.Host = unreadable
+			return nil
+		}, []string{dratest.VF2, "no answer"}},
+		"of a node that cannot be read, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, _ *dratest.Node) error {
+			b.Options.Devices.Inventory.Host = unreadable
+			b.Start()
+			return nil
+		}, []string{dratest.VF0, "no answer"}},
+		"of a node whose rules were removed": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
+			b.Options.Devices.Inventory = nil
+			b.Start()
+			return nil
+		}, []string{dratest.VF2, "driver: vfio-pci", "offers no devices"}},
 		"an uplink, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) error {
 			n.Text = append(n.Text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
 			b.Start()
