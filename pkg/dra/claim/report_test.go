@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -78,7 +79,9 @@ func TestEachClaimStatusHasItsOwnBackOff(t *testing.T) {
 			difftest.Must(t, r.RunPod(r.Sandbox(name, name)))
 		}
 		r.Prepare(r.ClaimOf("ended", "ended", "ended", dratest.Net("x", "net1", "")))
-		r.EndPod(r.RunSandbox("ended", "ended")) // no device has a status then
+		sb := r.RunSandbox("ended", "ended")
+		synctest.Wait() // until its status was sent
+		r.EndPod(sb)    // no device has a status then
 		time.Sleep(1000 * time.Second)
 		down.Store(false)
 		time.Sleep(300 * time.Second)
