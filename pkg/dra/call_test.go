@@ -163,7 +163,7 @@ func TestClaimsOfOneCallKeepTheirOrder(t *testing.T) {
 		r.Start()
 		r.ListSandboxes()
 		sb := r.RunSandbox("s1", "pod")
-		difftest.Equal(t, r.Plugins.Started(), append([]string{"ADD s1 net"}, want...))
+		difftest.Equal(t, r.CallNames(), append([]string{"ADD s1 net"}, want...))
 		r.EndPod(sb)
 	})
 }

@@ -38,7 +38,7 @@ func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 		sb := r.AttachPod(r.ClaimOf("z", "u2", "pod", dratest.Net("x", "net1", "")))
 		r.ExpectFiles("cdi", 2)
 		difftest.Must(t, r.CreateContainer(sb, "u1_r_"+dratest.VF3))
-		difftest.Equal(t, r.Plugins.Started(), []string{"ADD s1 net1"})
+		difftest.Equal(t, r.CallNames(), []string{"ADD s1 net1"})
 		dratest.WaitIdle() // until the driver writes nothing more
 		difftest.Must(t, os.RemoveAll(r.Options.CDIDir))
 		time.Sleep(2 * time.Minute)

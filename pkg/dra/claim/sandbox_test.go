@@ -127,7 +127,7 @@ func TestNextSandboxFailsWhilePluginsOfEarlierOneRun(t *testing.T) {
 		last := r.RunSandbox("s3", "pod")
 		time.Sleep(time.Minute)
 		difftest.Must(t, r.CreateContainer(last, "u1_x"))
-		difftest.Equal(t, r.Plugins.Started(), []string{"ADD s1 net1", "DEL s1 net1", "ADD s3 net1"})
+		difftest.Equal(t, r.CallNames(), []string{"ADD s1 net1", "DEL s1 net1", "ADD s3 net1"})
 		r.EndAndUnprepare(last, "u1")
 	})
 }
@@ -206,7 +206,7 @@ func TestStopWaitsForRunningPlugins(t *testing.T) {
 		began := time.Now()
 		r.Stop()
 		if took := time.Since(began); took < 58*time.Second || took > time.Minute || len(r.Plugins.InterfaceNames()) != 1 || r.Plugins.Calls("DEL") != 0 {
-			t.Errorf("stop took %v: %q", took, r.Plugins.Started())
+			t.Errorf("stop took %v: %q", took, r.CallNames())
 		}
 		difftest.Says(t, agent.Unprepare(t.Context(), "u1"), "the driver has stopped")
 		r.Start()
@@ -235,7 +235,7 @@ func TestADDThatCannotBeginLeavesNoPendingDELAndNoLease(t *testing.T) {
 			r.ExpectHolders("pci-0000:03:00.2")
 			r.EndPod(sb)
 			if took := r.Unprepare("u1"); took > 0 || r.Plugins.Calls("") > 0 {
-				t.Errorf("after %v, with %q", took, r.Plugins.Started())
+				t.Errorf("after %v, with %q", took, r.CallNames())
 			}
 			r.ExpectNothing()
 		})
@@ -261,7 +261,7 @@ func TestLateNetworkDelaysContainersButNotSandbox(t *testing.T) {
 		difftest.Says(t, r.CreateContainer(sb, "u1_y"), "unresolvable CDI device")
 		time.Sleep(time.Minute)
 		if err := r.CreateContainer(sb, "u1_y"); err != nil || r.Plugins.Calls("ADD s1 net2") != 3 || r.Plugins.Calls("DEL s1 net2") != 2 || r.Plugins.Calls("DEL s1 net1") != 0 {
-			t.Errorf("%v, %q", err, r.Plugins.Started())
+			t.Errorf("%v, %q", err, r.CallNames())
 		}
 		time.Sleep(10 * time.Minute) // the sweeps
 		difftest.Same(t, "times that the kubelet is woken", opened, 1)
@@ -494,12 +494,12 @@ func TestNetworksOfPodAreAttachedInOrder(t *testing.T) {
 				difftest.Must(t, err)
 				difftest.Equal(t, time.Since(began), 200*time.Millisecond)
 				time.Sleep(5 * time.Minute)
-				adds := slices.DeleteFunc(r.Plugins.Started(), func(call string) bool { return !strings.HasPrefix(call, "ADD") })
+				adds := slices.DeleteFunc(r.CallNames(), func(call string) bool { return !strings.HasPrefix(call, "ADD") })
 				difftest.Equal(t, adds[:6], []string{"ADD s1 net2", "ADD s1 net3", "ADD s1 net5", "ADD s1 net6", "ADD s1 net1", "ADD s1 net4"})
-				before := len(r.Plugins.Started())
+				before := len(r.CallNames())
 				r.EndPod(sb)
 				dratest.WaitIdle()
-				difftest.Equal(t, r.Plugins.Started()[before:], []string{"DEL s1 net6", "DEL s1 net5", "DEL s1 net4", "DEL s1 net1", "DEL s1 net3", "DEL s1 net2"})
+				difftest.Equal(t, r.CallNames()[before:], []string{"DEL s1 net6", "DEL s1 net5", "DEL s1 net4", "DEL s1 net1", "DEL s1 net3", "DEL s1 net2"})
 			})
 		}
 	}

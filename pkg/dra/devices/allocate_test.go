@@ -86,7 +86,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 		devices, err := r.Agent.Prepare(t.Context(), claim)
 		difftest.Must(t, err)
 		sb := r.RunSandbox("s1", "pod")
-		difftest.Equal(t, slices.Sorted(slices.Values(r.Plugins.Started())), []string{"ADD s1 net0", "ADD s1 net1"})
+		difftest.Equal(t, slices.Sorted(slices.Values(r.CallNames())), []string{"ADD s1 net0", "ADD s1 net1"})
 		difftest.Must(t, r.CreateContainer(sb, "u1_r", "u1_r_1"))
 		told := r.Metadata
 		last := told[len(told)-2:] // the devices of a request are written together

@@ -79,7 +79,7 @@ func (r *Rig) ExpectPhase(phase string, n int) {
 // ExpectCalls checks the number of plugin calls with a prefix.
 func (r *Rig) ExpectCalls(prefix string, n int) {
 	r.T.Helper()
-	difftest.Same(r.T, fmt.Sprintf("calls %q of %q", prefix, r.Plugins.Started()), r.Plugins.Calls(prefix), n)
+	difftest.Same(r.T, fmt.Sprintf("calls %q of %q", prefix, r.CallNames()), r.Plugins.Calls(prefix), n)
 }
 
 // Record returns the record of a claim.

@@ -271,12 +271,9 @@ func (p *Plugins) InterfaceNames() (names []string) {
 	return names
 }
 
-// Started returns all calls as "COMMAND sandbox ifName".
-func (p *Plugins) Started() []string { return p.rig.CallNames() }
-
 // Calls counts the calls with a prefix.
 func (p *Plugins) Calls(prefix string) (n int) {
-	for _, call := range p.Started() {
+	for _, call := range p.rig.CallNames() {
 		if strings.HasPrefix(call, prefix) {
 			n++
 		}
