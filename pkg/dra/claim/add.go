@@ -43,6 +43,11 @@ func (s *steps) add(c *claim, indexes []int, sb *sandbox) error {
 			return refused(n, network.NodeError(err))
 		}
 		at.Phase, at.Error = state.Adding, ""
+		if at.Ready.Status == string(metav1.ConditionTrue) { // for the former sandbox, whose addresses others may have by now
+			at.Ready.Set(string(metav1.ConditionFalse), time.Now())
+			record.StatusOwed = true
+			s.reports.queue.AddAfter(c.uid(), DefaultHold) // an ADD that is slower is reported
+		}
 		at.Execution = state.Execution{
 			Sandbox: sb.ID, Netns: sb.Netns, BootID: s.table.bootID, Args: cniArgs(sb, c.ref.Name),
 			InfoFile: filepath.Join(s.options.DeviceInfoDir, attachment.ClaimFileName(at.Network, sb.ID, at.IfName)), Note: note,

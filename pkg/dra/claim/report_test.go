@@ -188,3 +188,22 @@ func TestMetricsShowStateAndCalls(t *testing.T) {
 		goldentest.File(t, "testdata/metrics.txt", all.String())
 	})
 }
+
+// The address may be another pod's already while the plugins of the next sandbox run.
+func TestStatusOfFormerSandboxEndsWithNextADD(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "1m")))
+		time.Sleep(2 * time.Minute)
+		difftest.Equal(t, r.LastReport().Devices[0].Conditions[0].Status, metav1.ConditionTrue)
+		r.EndPod(sb)
+		next := r.RunSandbox("s2", "pod")
+		time.Sleep(30 * time.Second)
+		report := r.LastReport().Devices[0]
+		difftest.Equal(t, report.NetworkData, (*resourceapi.NetworkDeviceData)(nil))
+		difftest.Equal(t, report.Conditions[0].Status, metav1.ConditionFalse)
+		time.Sleep(time.Minute)
+		difftest.Equal(t, r.LastReport().Devices[0].Conditions[0].Status, metav1.ConditionTrue)
+		r.EndAndUnprepare(next, "u1")
+	})
+}
