@@ -28,12 +28,6 @@ func vf(function string, s settings.VF) doctor.VF {
 	return doctor.VF{Address: "0000:03:00." + function, PFDriver: "ice", Known: true, VFRecord: pf}
 }
 
-// by changes the driver of a VF's PF.
-func by(pfDriver string, v doctor.VF) doctor.VF {
-	v.PFDriver = pfDriver
-	return v
-}
-
 func live(change func(l *doctor.Live)) *doctor.Live {
 	build := build.Info{Revision: "0123456789abcdef"}
 	l := &doctor.Live{NRI: true, Plugins: map[string]doctor.Plugin{"devinfo": {Path: "/opt/cni/bin/devinfo", Build: build}}, PluginDirs: []string{"/opt/cni/bin"}, Networks: []doctor.Network{{Path: "/etc/cni/net.d/10.conflist"}}}
@@ -122,35 +116,4 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 			goldentest.Section(t, &pair[1], text.String())
 		}
 	})
-}
-
-// What the remedy for a difference sets is all that differs: afterwards there is no finding.
-func TestRemedyOfLeftoversEndsTheDifference(t *testing.T) {
-	undo := map[string]func(*doctor.VF){
-		"vlan 0": func(v *doctor.VF) { v.VLAN = 0 }, "trust off": func(v *doctor.VF) { v.Trust = false }, "spoofchk off": func(v *doctor.VF) { v.SpoofCheck = false },
-		"state auto": func(v *doctor.VF) { v.LinkState = 0 }, "min_tx_rate 0": func(v *doctor.VF) { v.MinRate = 0 }, "max_tx_rate 0": func(v *doctor.VF) { v.MaxRate = 0 },
-		"mac 00:00:00:00:00:00": func(v *doctor.VF) { v.MAC = "" },
-	}
-	for _, driver := range []string{"mlx5_core", "hns3", "mlx4_core", "ice", "i40e", ""} {
-		for _, s := range []settings.VF{{VLAN: 7}, {VLAN: 4095, Trust: true}, {MaxRate: 200}, {LinkState: 1}, {SpoofCheck: true}, {VLAN: 7, Trust: true, MAC: "02:00:00:00:00:01", MinRate: 1}} {
-			vfs := []doctor.VF{by(driver, vf("2", settings.VF{})), by(driver, vf("3", settings.VF{})), by(driver, vf("4", s))}
-			remedy := func() (text string) {
-				for _, a := range doctor.Diagnose(&doctor.Evidence{VFs: vfs, Live: live(nil)}) {
-					if a.Rule == "differs" {
-						text += a.Remedy
-					}
-				}
-				return text
-			}
-			_, command, differs := strings.Cut(remedy(), "ip link set ens1 vf 0 ")
-			difftest.Same(t, fmt.Sprintf("%s, %+v: it differs", driver, s), differs, true)
-			for change := range slices.Chunk(strings.Fields(command), 2) {
-				before, words := vfs[2], strings.Join(change, " ")
-				if undo[words](&vfs[2]); vfs[2] == before && !strings.Contains(words, "_tx_rate") { // the two rates are set together
-					t.Errorf("%s, %+v: %s changes nothing", driver, s, words)
-				}
-			}
-			difftest.Same(t, fmt.Sprintf("%s, %+v: what is left to do", driver, s), remedy(), "")
-		}
-	}
 }

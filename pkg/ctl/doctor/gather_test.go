@@ -43,10 +43,12 @@ func paths(t *testing.T) (doctor.Paths, string) {
 
 func TestGatherCollectsLiveFacts(t *testing.T) {
 	p, dir := paths(t)
-	difftest.Must(t, capturetest.Load(t, "vmd").Unpack(p.Settings.Sysfs)) // 0000:00:0e.0 is no network device
+	difftest.Must(t, capturetest.Load(t, "pds-vdpa").Unpack(p.Settings.Sysfs)) // 0000:b5:00.1 is a network device only by its vDPA device
+	difftest.Write(t, p.Settings.Sysfs+"/devices/pci0000:00/0000:00:0e.0/class", "0x030000\n", 0o444)
+	difftest.Must(t, os.Symlink("../../../devices/pci0000:00/0000:00:0e.0", p.Settings.Sysfs+"/bus/pci/devices/0000:00:0e.0"))
 	podresourcestest.Kubelet{Pods: func() ([]*podresourcesapi.PodResources, error) {
-		return []*podresourcesapi.PodResources{podresourcestest.Pod("shop", "dpdk-0", podresourcestest.Of("example.com/vf", "10000:e1:00.1", "10000:e1:00.7", "gpu-7", "0000:00:0e.0"),
-			podresourcestest.Claim("sriov.example.com", "10000-e1-00-1"), podresourcestest.Claim("gpu.example.com", "gpu-0000-00-0e-0"))}, nil
+		return []*podresourcesapi.PodResources{podresourcestest.Pod("shop", "dpdk-0", podresourcestest.Of("example.com/vf", "0000:b5:00.1", "0000:b5:00.7", "gpu-7", "0000:00:0e.0"),
+			podresourcestest.Claim("sriov.example.com", "0000-b5-00-1"), podresourcestest.Claim("gpu.example.com", "gpu-0000-00-0e-0"))}, nil
 	}}.Serve(t, p.PodResources)
 	script := "#!/bin/sh\n>$0.asked\n" + // each plugin answers only after both were started
 		"until [ -e " + dir + "/bin/devinfo.asked -a -e " + dir + "/bin/sriov.asked ]; do sleep 0.01; done\necho '{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}'\n"
@@ -55,7 +57,7 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	difftest.Write(t, filepath.Join(dir, "bin/bridge"), "no program", 0o755)
 	difftest.Write(t, filepath.Join(dir, "bin/unused"), "#!/bin/sh\ntouch "+dir+"/run\n", 0o755)
 	difftest.Write(t, filepath.Join(dir, "net.d/10.conflist"),
-		`{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "deviceInfoFile": "auto", "strict": "secret"}]}`, 0o600)
+		`{"cniVersion": "1.1.0", "name": "n", "plugins": [{"type": "sriov", "password": "secret"}, {"type": "devinfo", "deviceInfoFile": "auto", "strict": "secret"}]}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "net.d/20.conf"), `{"cniVersion": "1.0.0", "name": "m", "type": "unused"}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "net.d/30.conf.bak"), `{"cniVersion": "1.0.0", "name": "o", "type": "devinfo"}`, 0o600)
 	difftest.Write(t, filepath.Join(dir, "net.d/00-multus.conflist"),
@@ -67,9 +69,10 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 	l := doctor.Gather(t.Context(), p, func(netns string) (bool, error) { return netns == "/run/netns/b", nil })
 	l.VFs, l.Conditions, l.Blind = nil, nil, false // of the machine that runs the test
 	versions := []string{"0.4.0", "1.0.0"}
+	const other = "the %s of this node knows CNI 0.4.0, 1.0.0 only, not 1.1.0: set one of those as cniVersion, or update the plugin"
 	want := &doctor.Live{
-		Kubelet: true, Claimed: []podresources.Claimed{{Pod: "shop/dpdk-0", Driver: "sriov.example.com", PCI: []string{"10000:e1:00.1"}}}, Devices: []podresources.Given{
-			{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "10000:e1:00.1"}, {Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "10000:e1:00.7"},
+		Kubelet: true, Claimed: []podresources.Claimed{{Pod: "shop/dpdk-0", Driver: "sriov.example.com", PCI: []string{"0000:b5:00.1"}}}, Devices: []podresources.Given{
+			{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:b5:00.1"}, {Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "0000:b5:00.7"},
 			{Pod: "shop/dpdk-0", Resource: "example.com/vf", Device: "gpu-7"},
 		},
 		Locks: []journal.SRIOVLock{{Device: "0000:03:00.2", Netns: "/run/netns/a"}, {Device: "0000:03:00.3", Netns: "/run/netns/b", Gone: true}},
@@ -80,9 +83,10 @@ func TestGatherCollectsLiveFacts(t *testing.T) {
 		PluginDirs: p.PluginDirs, NRI: true, Unwritable: map[string]string{}, Missing: map[string]string{},
 		Networks: []doctor.Network{{Path: filepath.Join(dir, "net.d/00-multus.conflist"), Findings: []validate.Finding{{
 			Path: "plugins[0].delegates[0].plugins[1].deviceInfoFile", Rule: `Multus passes no path for a pod's default network: set "auto"`, Line: 1,
-		}}}, {Path: filepath.Join(dir, "net.d/10.conflist"), Findings: []validate.Finding{{
-			Path: "plugins[1].strict", Rule: "must be true or false", Line: 1,
-		}}}},
+		}}}, {Path: filepath.Join(dir, "net.d/10.conflist"), Findings: []validate.Finding{
+			{Path: "plugins[0].type", Rule: fmt.Sprintf(other, "sriov"), Line: 1}, {Path: "plugins[1].type", Rule: fmt.Sprintf(other, "devinfo"), Line: 1},
+			{Path: "plugins[1].strict", Rule: "must be true or false", Line: 1},
+		}}},
 	}
 	if os.Geteuid() != 0 {
 		l.Notes = nil // others' network namespaces cannot be seen
@@ -225,13 +229,13 @@ func TestEvidenceDoesNotOmitWhatItCannotRead(t *testing.T) {
 		sys := sysfs.New(files)
 		n := node.Open(node.Options{Settings: config.Node{StateDir: t.TempDir()}, Finder: &discovery.Finder{Sys: sys}, ClaimDir: "/nonexistent"})
 		given := []podresources.Given{{Device: "0000:65:00.0"}, {Device: "0000:65:1f.7"}, {Device: "gpu-7"}, {Device: "a/b.sf.4"}, {Device: "mlx5_core.sf.99"}}
-		vfs := []settings.VFRecord{{PF: "0000:65:00.1", Index: 1}, {PF: "0000:65:00.0", Index: 3}, {PF: "0000:65:00.0", Index: 1, PFName: "ens1"}}
+		vfs := []settings.VFRecord{{PF: "0000:65:00.0", Index: 1, PFName: "ens1"}, {PF: "0000:65:00.1", Index: 0}}
 		e, err := doctor.EvidenceOf(n, hostdev.Host{Sys: sys}, &doctor.Live{Devices: given, VFs: vfs})
 		if want == "" {
 			difftest.Must(t, err)
 			want = fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.RDMA, e.GivenGone)
 			difftest.Equal(t, e.GivenGone, []podresources.Given{given[1], given[4]})
-			difftest.Equal(t, e.VFs[1], doctor.VF{Address: "0000:65:00.3", PFDriver: "mlx5_core", Known: true, VFRecord: vfs[2]})
+			difftest.Equal(t, e.VFs[1], doctor.VF{Address: "0000:65:00.3", PFDriver: "mlx5_core", Known: true, VFRecord: vfs[0]})
 			difftest.Equal(t, e.VFs[0], doctor.VF{Address: "0000:65:00.2", PFDriver: "mlx5_core", VFRecord: settings.VFRecord{PF: "0000:65:00.0"}})
 		}
 		if err == nil && fmt.Sprint(len(e.Devices), e.VFs, e.Cards, e.Closed, e.RDMA, e.GivenGone) != want {
