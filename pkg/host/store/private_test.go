@@ -23,16 +23,17 @@ func readError(d *store.Dir, name string) error {
 	return err
 }
 
-func TestRemoveOfLinkedFileLeavesTheLink(t *testing.T) {
+func TestOnlyFilesAreListedAndLinksStay(t *testing.T) {
 	for kind, open := range kinds {
 		d := open(filepath.Join(t.TempDir(), "state"))
-		difftest.Must(t, d.Link("b", "a"), d.Write("a", nil))
+		difftest.Must(t, d.Link("b", "a"), d.Write("c", nil), d.Write("a", nil), os.Mkdir(d.Path("dir"), 0o755))
+		difftest.Write(t, d.Path(".hidden"), "", 0o600)
 		difftest.Is(t, d.Link("b", "c"), fs.ErrExist)
 		difftest.As[*store.NameError](t, d.Link(".b", "c"))
 		names, err := d.Names()
 		difftest.Must(t, err)
-		difftest.Equal(t, names, []string{"a"})
-		difftest.Must(t, d.Remove("a"))
+		difftest.Equal(t, names, []string{"a", "c"})
+		difftest.Must(t, d.Remove("c"), d.Remove("a"), os.Remove(d.Path("dir")), os.Remove(d.Path(".hidden")))
 		if target, err := os.Readlink(d.Path("b")); target != "a" || err != nil {
 			t.Errorf("%s: the link of a file that is gone: got %q, %v", kind, target, err)
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,23 +65,6 @@ func TestInvalidInfoIsCorruptErrorExceptForeignMajorVersion(t *testing.T) {
 	difftest.Write(t, d.Path("net1"), `{"type": "pci", "version": "1.1.0", "pci": {}}`, 0o644)
 	_, err = d.Info("net1")
 	difftest.Same(t, "violations", len(difftest.As[*devinfo.InvalidError](t, err).Violations), 1)
-}
-
-func TestNamesListsRegularFilesSortedWithoutTemporaryFiles(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"b", "a", ".a.devinfo", ".hidden"} {
-		difftest.Write(t, filepath.Join(dir, name), "x", 0o644)
-	}
-	difftest.Must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
-	difftest.Must(t, os.Symlink("a", filepath.Join(dir, "link")))
-	names, err := store.Open(dir).Names()
-	if want := []string{"a", "b"}; err != nil || !reflect.DeepEqual(names, want) {
-		t.Errorf("got %q, %v", names, err)
-	}
-	names, err = store.Open(dir + "/none").Names()
-	if len(names) != 0 || err != nil {
-		t.Errorf("absent directory: got %q, %v", names, err)
-	}
 }
 
 // Each case lists the directory's content before and after a Write, Remove or Sweep.
