@@ -1,6 +1,8 @@
 package settings_test
 
 import (
+	"cmp"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -120,6 +123,8 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 		difftest.Says(t, k.Set(nic, "rings", settings.Dump{"rings": "sha256:ab"}), `set rings: only the hash of its value is known`)
 		difftest.Is(t, k.Set(nic, "rings", settings.Dump{"rings": "ab"}), unix.EBADMSG)
 		difftest.Is(t, k.Set(none, "rings", settings.Dump{}), unix.ENODEV)
+		channels := nl.NewRtAttr(unix.ETHTOOL_A_CHANNELS_TX_COUNT, nl.Uint32Attr(9999)).Serialize()
+		difftest.Says(t, k.Set(nic, "channels", settings.Dump{"channels": hex.EncodeToString(channels)}), "set channels: ")
 		difftest.Says(t, k.Change(nic, settings.Change{Name: "lo"}), `: set name: `) // it is taken
 		difftest.Says(t, k.SetVF("none", 0, settings.VFTrust, settings.VF{}), `interface "none": `)
 		for _, setting := range (settings.VF{MAC: "a", VLAN: 1, Trust: true, SpoofCheck: true, LinkState: 1, MinRate: 1, NodeGUID: "a"}).Unlike(settings.VF{}) {
@@ -133,7 +138,7 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 		}
 		nic = named(t, "nic")
 		linktest.EachOpenFailure(t, map[string]func() error{
-			"Settings":   func() error { _, err := k.Settings(nic); return err },
+			"Settings":   func() error { s, err := k.Settings(nic); return cmp.Or(err, fmt.Errorf("%d settings", len(s))) },
 			"Set":        func() error { return k.Set(nic, "noarp", settings.Dump{}) },
 			"Set xdp":    func() error { return k.Set(nic, "xdpgeneric", settings.Dump{}) },
 			"Set rings":  func() error { return k.Set(nic, "rings", settings.Dump{}) },
