@@ -2,11 +2,11 @@ package httpstatus_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -61,9 +61,8 @@ func TestServeServesUntilStopped(t *testing.T) {
 
 // The empty address would otherwise be a port of all interfaces that the kernel chooses.
 func TestWithoutAnAddressNothingIsServed(t *testing.T) {
-	before := runtime.NumGoroutine()
-	defer httpstatus.Serve(t.Context(), "", prometheus.NewRegistry(), slog.New(slog.DiscardHandler))()
-	difftest.Same(t, "something serves", runtime.NumGoroutine() > before, false)
+	var none context.Context // a server would derive one from it, which panics
+	httpstatus.Serve(none, "", nil, nil)()
 }
 
 func TestAddressNeedsAPort(t *testing.T) {
