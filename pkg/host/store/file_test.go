@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/host/store"
@@ -208,9 +207,5 @@ func awaitWaiter(t *testing.T, f *os.File) {
 	stat, err := f.Stat()
 	difftest.Must(t, err)
 	waiter := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d `, stat.Sys().(*syscall.Stat_t).Ino))
-	for deadline := time.Now().Add(2 * time.Minute); !waiter.MatchString(difftest.Read(t, "/proc/locks")); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no process waits for the lock")
-		}
-	}
+	difftest.Eventually(t, "a process waits for the lock", func() bool { return waiter.MatchString(difftest.Read(t, "/proc/locks")) })
 }
