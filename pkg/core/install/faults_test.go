@@ -51,6 +51,8 @@ func TestPluginThatCouldNotRunIsTriedAgain(t *testing.T) {
 		refuse(t, p, "does not run here: VERSION: fork/exec "+p.From+": permission denied")
 		must(t, syscall.Mount("", filepath.Dir(p.From), "tmpfs", syscall.MS_REMOUNT, "size=16m"))
 		keep(t, p, install.Installed)
+		must(t, syscall.Mount("", filepath.Dir(p.From), "tmpfs", syscall.MS_REMOUNT|syscall.MS_NOEXEC, "size=16m"))
+		keep(t, p, install.AlreadyThere) // without another run
 	})
 }
 
@@ -98,10 +100,15 @@ func TestUnreadableMarkIsAnErrorAndChangesNothing(t *testing.T) {
 		"RemovePlaced":               {false, byAgent, func(p files) error { return failed(p.RemovePlaced()) }},
 		"RemovePlaced of the driver": {false, byDriver, func(p files) error { return failed(p.RemovePlaced()) }},
 		"Settings.Keep":              {false, byAgent, func(p files) error { return failed(settings(p, "default.json").Keep()) }},
-		"Settings.Keep of none":      {false, byAgent, func(p files) error { return failed(settings(p, "n2.json").Keep()) }},
-		"Settings.Remove":            {false, byAgent, func(p files) error { return failed(settings(p, "n2.json").Remove()) }},
-		"Program":                    {false, byAgent, func(p files) error { return failed(install.Program(p.From, to(p))) }},
-		"RemoveProgram":              {false, byAgent, func(p files) error { return install.RemoveProgram(to(p)) }},
+		"Settings.Keep over foreign": {true, byAgent, func(p files) error {
+			s := settings(p, "default.json")
+			s.OverwriteForeign = true
+			return failed(s.Keep())
+		}},
+		"Settings.Keep of none": {false, byAgent, func(p files) error { return failed(settings(p, "n2.json").Keep()) }},
+		"Settings.Remove":       {false, byAgent, func(p files) error { return failed(settings(p, "n2.json").Remove()) }},
+		"Program":               {false, byAgent, func(p files) error { return failed(install.Program(p.From, to(p))) }},
+		"RemoveProgram":         {false, byAgent, func(p files) error { return install.RemoveProgram(to(p)) }},
 	} {
 		for want, spoil := range map[error]func(mark string) error{
 			syscall.ELOOP:       func(mark string) error { return os.Symlink(filepath.Base(mark), mark) },

@@ -253,10 +253,7 @@ func (m *memo) examine(ctx context.Context, path string) (*Executable, error) {
 		return m.known, nil
 	}
 	*m = memo{}
-	if err != nil {
-		return nil, err
-	}
-	e, err := Examine(ctx, path)
+	e, err := Examine(ctx, path) // fails like stampOf
 	if err == nil && ctx.Err() == nil {
 		*m = memo{now, e}
 	}

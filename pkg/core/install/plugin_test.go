@@ -185,15 +185,29 @@ func TestUnreadableEntriesPreventInstallation(t *testing.T) {
 	refuse(t, p, "shop/db and 3 more")
 	p.Newer = func(int) ([]string, error) { return nil, errors.New("unreadable") }
 	refuse(t, p, "cannot check that devinfo v1.2.0 can read the journal's entries: unreadable")
+	unreadable := p.Newer
 	p.Newer = entries(t, `{"format": 2}`, `{}`)
 	keep(t, p, install.Replaced)
+	p.Newer = unreadable
+	keep(t, p, install.AlreadyThere)
 }
 
-// A devinfo that does not support --version is identified by the linker's build information.
+// A devinfo that does not support --version, or not yet, is identified by the linker's build information.
 func TestBuildWithoutVersionFlagIsReplaced(t *testing.T) {
 	p := keeper(t, built(t, "v1.2.0"))
 	old, module := filepath.Join(p.Dir, install.Name), t.TempDir()
-	write(t, filepath.Join(module, "main.go"), "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(`{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.0.0\"]}`) }\n", 0o644)
+	write(t, filepath.Join(module, "main.go"), `package main
+
+import "os"
+
+func main() {
+	if os.Getenv("CNI_COMMAND") == "VERSION" {
+		os.Stdout.WriteString("{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.0.0\"]}")
+	} else if text, err := os.ReadFile(os.Args[0] + ".version"); err == nil {
+		os.Stdout.Write(text)
+	}
+}
+`, 0o644)
 	write(t, filepath.Join(module, "go.mod"), "module devinfo-cni.io/cmd/devinfo\n\ngo 1.24\n", 0o644)
 	cmd := exec.Command("go", "build", "-o", old, ".")
 	cmd.Dir, cmd.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod -trimpath")
@@ -206,6 +220,8 @@ func TestBuildWithoutVersionFlagIsReplaced(t *testing.T) {
 	difftest.Equal(t, done.Old.Version+done.Old.Problem, "")
 	p.From = former
 	refuse(t, p, "former is not a devinfo plugin with --version: use the agent and the plugin of one build")
+	write(t, former+".version", "devinfo v0.1.0\njournal format 1\n", 0o644)
+	keep(t, p, install.Replaced)
 }
 
 func TestForeignFileIsLeftAlone(t *testing.T) {
@@ -219,6 +235,8 @@ func TestForeignFileIsLeftAlone(t *testing.T) {
 
 	must(t, os.Remove(to), os.Mkdir(to, 0o755))
 	refuse(t, p, "is not a regular file (mode drwxr-xr-x): move it away")
+	_, err := p.Remove(t.Context())
+	expect(t, err, "is not a regular file")
 }
 
 func TestForeignPluginIsNotInstalled(t *testing.T) {
@@ -373,6 +391,11 @@ func TestRemoveLeavesThePluginOfTheDriver(t *testing.T) {
 			removes(t, name, p.Dir, false, 2)(p.Remove(t.Context()))
 			difftest.Same(t, name+": the plugin is left", read(t, filepath.Join(p.Dir, install.Name)) == read(t, p.From), true)
 		}
+		mark := filepath.Join(p.Dir, ".devinfo.sha256") // which cannot be removed
+		must(t, os.MkdirAll(mark+"/full", 0o755))
+		_, err := p.Remove(t.Context())
+		difftest.Is(t, err, syscall.ENOTEMPTY)
+		must(t, os.RemoveAll(mark))
 		removes(t, name+", by the driver", p.Dir, true, 0)(p.RemovePlaced())
 	}
 }
@@ -400,6 +423,8 @@ func TestProgramIsRestored(t *testing.T) {
 	must(t, err)
 	_, err = install.Program(from, other)
 	expect(t, err, "is a different program: move it away")
+	_, err = install.Program(from+"-gone", to)
+	difftest.Is(t, err, os.ErrNotExist)
 	marked := read(t, filepath.Join(dir, ".program.sha256"))
 	must(t, install.RemoveProgram(other), install.RemoveProgram(to), install.RemoveProgram(to))
 	difftest.Holds(t, dir, "from", "other")
