@@ -101,7 +101,12 @@ func TestClaimStaysUnlessReleaseIsAllowed(t *testing.T) {
 	before, kept := files(t, dir), errors.New("the driver has it")
 	difftest.Is(t, j.ReleaseIf("u", func() error { return kept }), kept)
 	expectFiles(t, dir, before...)
-	must(t, j.ReleaseIf("none", func() error { return kept }), j.ReleaseIf("u", func() error { return nil }))
+	for _, none := range []string{"none", "../u", ".u"} {
+		got, err := j.Claim(none)
+		must(t, err, j.ReleaseIf(none, func() error { return kept }))
+		difftest.Same(t, none, got, (*journal.Claim)(nil))
+	}
+	must(t, j.ReleaseIf("u", func() error { return nil }))
 	expectFiles(t, dir)
 	for _, of := range []*journal.Claim{c, {UID: "u=net1"}} {
 		difftest.Equal(t, of.EndCommand(), "devinfoctl gc --claim u --yes")
