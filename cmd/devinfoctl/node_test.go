@@ -231,7 +231,7 @@ func TestListTellsWhichSocketsAreWithheld(t *testing.T) {
 	}
 }
 
-// A device whose policy cannot be read does not hide the others, and does not matter where it is not listed.
+// A device whose policy cannot be read does not hide the others, and does not matter where it is not listed. A capture would lack it.
 func TestUnreadableDeviceIsListed(t *testing.T) {
 	n := newNode(t)
 	for namespace, device := range map[string]string{"lab": "0000:03:00.5", "shop": "0000:03:00.3"} {
@@ -248,6 +248,9 @@ func TestUnreadableDeviceIsListed(t *testing.T) {
 			t.Errorf("%s: %+v", args, o)
 		}
 	}
+	to := filepath.Join(n.bin, "host.txtar")
+	difftest.Contains(t, n.ctl("capture", "-o", to), "! devinfoctl: capture: ", "sriov_numvfs", "exit 3\n")
+	difftest.Holds(t, n.bin)
 }
 
 // columns replaces the spaces between the columns of a table.

@@ -42,6 +42,10 @@ func TestUnpackedCaptureIsRemoved(t *testing.T) {
 		ctl(append([]string{"--capture", "testdata/node.txtar"}, args...)...)
 		difftest.Holds(t, temp)
 	}
+	t.Setenv("TMPDIR", filepath.Join(temp, "none"))
+	if o := ctl("--capture", nodeHost, "list"); o.exit != clierr.Blind || o.stdout != "" || !strings.Contains(o.stderr, "unpack "+nodeHost+": ") {
+		t.Errorf("%+v", o)
+	}
 }
 
 // Users without root see the parts that they can read.
