@@ -225,7 +225,9 @@ func TestStagingFailsAtEachStep(t *testing.T) {
 		spoil func(path string) error
 		want  error
 	}{
-		".":                                 {func(path string) error { return os.Remove(filepath.Clean(path)) }, fs.ErrNotExist},
+		".": {func(path string) error {
+			return errors.Join(os.Remove(filepath.Clean(path)), file(filepath.Clean(path)))
+		}, unix.ENOTDIR},
 		"c0ffee":                            {loop, unix.ELOOP},
 		"c0ffee/":                           {func(path string) error { return file(filepath.Clean(path)) }, unix.ENOTDIR},
 		"c0ffee/devinfo":                    {loop, unix.ELOOP},
@@ -247,7 +249,8 @@ func TestStagingFailsAtEachStep(t *testing.T) {
 	}
 	s := stage{root: t.TempDir(), label: strings.Repeat("x", 1<<17)} // longer than any attribute
 	difftest.Says(t, s.put("c0ffee", "/netns", nil, nil), "cannot set SELinux label")
-	s = stage{root: t.TempDir()}
+	s = stage{root: filepath.Join(t.TempDir(), "removed")}
+	difftest.Must(t, s.put("c0ffee", "/netns", nil, nil))
 	difftest.Is(t, s.put("c0ffee", "/"+strings.Repeat(long, 20), nil, nil), unix.ENAMETOOLONG) // the link of a namespace that could not be found again
 	for root, says := range map[string]string{"/proc/none": "mkdir /proc/none", "/proc/self/status": "/proc/self/status"} {
 		s := stage{root: root}

@@ -94,10 +94,16 @@ func (s stage) make(sandbox, netns string) error {
 	if netns == "" {
 		return fmt.Errorf("sandbox %s: the container runtime reported no path of its network namespace", sandbox)
 	}
-	if err := s.mkdir(filepath.Join(s.root, sandbox)); err != nil {
+	err := s.mkdir(filepath.Join(s.root, sandbox))
+	if errors.Is(err, fs.ErrNotExist) { // the root was removed after open
+		if err = s.open(); err == nil {
+			err = s.mkdir(filepath.Join(s.root, sandbox))
+		}
+	}
+	if err != nil {
 		return err
 	}
-	err := os.Symlink(netns, filepath.Join(s.root, sandbox, netnsLink))
+	err = os.Symlink(netns, filepath.Join(s.root, sandbox, netnsLink))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
