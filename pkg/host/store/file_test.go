@@ -31,6 +31,7 @@ func TestNewDirectoriesAndFilesHaveTheirModesWhateverTheUmask(t *testing.T) {
 			err := errors.Join(d.Write("net1", nil), made.Make())
 			syscall.Umask(old)
 			difftest.Must(t, err)
+			difftest.Holds(t, top+"/a", "written")
 			for path, want := range map[string]fs.FileMode{
 				"/a": 0o755, "/a/written": c.dir, "/a/written/net1": c.file, "/b": 0o755, "/b/made": c.dir,
 			} {

@@ -31,6 +31,8 @@ func TestReadRefusesIrregularFilesWithoutBlocking(t *testing.T) {
 		difftest.Is(t, err, want)
 		difftest.Same(t, name, string(data) == "secret", want == nil)
 	}
+	_, err := store.ReadFile("/proc/self/mem", 1<<20) // whose first byte cannot be read
+	difftest.Is(t, err, syscall.EIO)
 	for kind, open := range kinds {
 		for _, name := range []string{"inside", "outside", "dangling", "sub", "fifo"} {
 			if _, err := open(dir).Read(name); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(dir, name)+": not a regular file (mode ") {
@@ -79,7 +81,7 @@ func TestDirectoryContentAfterWriteRemoveAndSweep(t *testing.T) {
 	cases := []struct {
 		what   string
 		act    func(*store.Dir) error
-		before map[string]string // content, or "-> target of a symbolic link", "= file of a hard link", "dir", "fifo", "locked"
+		before map[string]string // content, or "-> target of a symbolic link", "= file of a hard link", "dir", "full", "fifo", "locked"
 		after  map[string]string // nil: the directory does not exist
 		err    error
 	}{
@@ -95,6 +97,7 @@ func TestDirectoryContentAfterWriteRemoveAndSweep(t *testing.T) {
 		{"remove a hard link", remove, map[string]string{".net1.devinfo": "= ../victim"}, map[string]string{}, nil},
 		{"sweep a hard link", sweep, map[string]string{".net1.devinfo": "= ../victim"}, map[string]string{}, nil},
 		{"write over a directory", write, map[string]string{"net1": "dir"}, map[string]string{"net1": "dir"}, syscall.EEXIST},
+		{"write with a directory as temporary file", write, map[string]string{".net1.devinfo": "full"}, map[string]string{".net1.devinfo": "dir"}, syscall.ENOTEMPTY},
 		{"remove a FIFO", remove, map[string]string{"net1": "fifo", ".net1.devinfo": "fifo"}, map[string]string{}, nil},
 		{"remove a missing file", remove, map[string]string{}, map[string]string{}, nil},
 		{"remove in a missing directory", remove, nil, nil, nil},
@@ -137,6 +140,8 @@ func fill(t *testing.T, d *store.Dir, before map[string]string) {
 			difftest.Must(t, os.Link(d.Path(file), d.Path(name)))
 		case content == "dir":
 			difftest.Must(t, os.MkdirAll(d.Path(name), 0o755))
+		case content == "full":
+			difftest.Must(t, os.MkdirAll(d.Path(name)+"/sub", 0o755))
 		case content == "fifo":
 			difftest.Must(t, syscall.Mkfifo(d.Path(name), 0o600))
 		case content == "locked":
