@@ -137,9 +137,11 @@ func (t *teller) devices() {
 		t.line("vdpa", v.Name, "driver", v.Driver, "pci", v.PCI, "aux", v.Aux, "sf", v.SF, "vhost", v.Vhost, "virtio", v.Virtio, "numbers", t.numbers("vdpa", v.Name), "by", v.Management(), "line", t.ids(v.Name))
 	}
 	for _, at := range t.names("virtio") {
-		v, _, err := t.Virtio(at.Name())
+		v, ok, err := t.Virtio(at.Name())
 		mac, _, macErr := t.VirtioMAC(at.Name())
-		t.failed(err, macErr)
+		if t.failed(err, macErr); !ok {
+			continue
+		}
 		t.line("virtio", at.Name(), "pci", v.PCI, "vdpa", v.VDPA, "mac", mac)
 	}
 	netdevs, e4 := t.Netdevs()

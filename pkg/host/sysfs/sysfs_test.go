@@ -70,8 +70,9 @@ func TestInvalidDeviceNamesAreAbsent(t *testing.T) {
 				_, hasMAC, e4 := sys.VirtioMAC(name)
 				_, isPCI, e5 := sys.Inode("pci", name)
 				line, e6 := sys.Lineage(name)
-				if err := errors.Join(e1, e2, e3, e4, e5, e6); isAux || isVDPA || isVirtio || hasMAC || isPCI || len(line) > 0 || err != nil {
-					t.Errorf("%.20q: %v %v %v %v %v %v, %v", name, isAux, isVDPA, isVirtio, hasMAC, isPCI, line, err)
+				_, isNetdev, e7 := sys.Netdev(name)
+				if err := errors.Join(e1, e2, e3, e4, e5, e6, e7); isAux || isVDPA || isVirtio || hasMAC || isPCI || isNetdev || len(line) > 0 || err != nil {
+					t.Errorf("%.20q: %v %v %v %v %v %v %v, %v", name, isAux, isVDPA, isVirtio, hasMAC, isPCI, isNetdev, line, err)
 				}
 			}
 			if fn, ok, err := sys.PCI(pci.Address{}); ok || err != nil {
@@ -112,6 +113,10 @@ func TestInodeIsThatOfDirectory(t *testing.T) {
 	inode, ok, err := sys.Inode("pci", "0000:01:00.0")
 	if inode != info.Sys().(*syscall.Stat_t).Ino || !ok || err != nil {
 		t.Errorf("%d, %v, %v", inode, ok, err)
+	}
+	inode, ok, err = sysfs.New(parse(t, load(t, "igb-sriov")).Sys()).Inode("pci", "0000:01:00.0")
+	if inode != 0 || !ok || err != nil {
+		t.Errorf("in a capture: %d, %v, %v", inode, ok, err)
 	}
 }
 
