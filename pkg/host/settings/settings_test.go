@@ -49,26 +49,17 @@ func TestPromiscIsOnlyTheUsersFlag(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		nic, err := netlink.LinkByName("nic")
-		must(t, err)
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
-		must(t, netlink.LinkAdd(bridge))
-		must(t, netlink.LinkSetMaster(nic, bridge))
-		promiscuity := func() int {
-			l, err := netlink.LinkByName("nic")
+		must(t, err, netlink.LinkAdd(bridge), netlink.LinkSetMaster(nic, bridge))
+		difftest.Equal(t, read(t, "nic")["promisc"], "")
+		for _, c := range []struct {
+			promisc string
+			users   int
+		}{{"on", 2}, {"", 1}} {
+			must(t, kernel().Set(named(t, "nic"), "promisc", settings.Dump{"promisc": c.promisc}))
+			nic, err = netlink.LinkByName("nic")
 			must(t, err)
-			return l.Attrs().Promisc
-		}
-		before := promiscuity()
-		if before == 0 || read(t, "nic")["promisc"] != "" {
-			t.Fatalf("promiscuity %d, %+v", before, read(t, "nic"))
-		}
-		must(t, kernel().Set(named(t, "nic"), "promisc", settings.Dump{"promisc": "on"}))
-		if read(t, "nic")["promisc"] == "" || promiscuity() != before+1 {
-			t.Errorf("set: promiscuity %d, before %d", promiscuity(), before)
-		}
-		must(t, kernel().Set(named(t, "nic"), "promisc", settings.Dump{}))
-		if read(t, "nic")["promisc"] != "" || promiscuity() != before {
-			t.Errorf("cleared: promiscuity %d, before %d", promiscuity(), before)
+			difftest.Equal(t, []any{read(t, "nic")["promisc"], nic.Attrs().Promisc}, []any{c.promisc, c.users})
 		}
 	})
 }

@@ -37,17 +37,6 @@ func setLink(index int, msg *nl.IfInfomsg, attrs ...*nl.RtAttr) bool {
 	return c.SetLink(index, msg, attrs...) == nil
 }
 
-// ethtool returns a request about an interface.
-func ethtool(family *netlink.GenlFamily, command uint32, index, flags, ack int) *nl.NetlinkRequest {
-	req := nl.NewNetlinkRequest(int(family.ID), ack)
-	req.AddData(&nl.Genlmsg{Command: uint8(command), Version: 1})
-	header := nl.NewRtAttr(1|unix.NLA_F_NESTED, nil)
-	header.AddRtAttr(1, nl.Uint32Attr(uint32(index)))
-	header.AddRtAttr(3, nl.Uint32Attr(uint32(flags)))
-	req.AddData(header)
-	return req
-}
-
 // values are the values that spoilers try for each attribute of the kernel.
 func values() [][]byte {
 	list := [][]byte{{0}, {1}, {2, 0, 0, 0, 0, 9}, []byte("spoilt\x00")}
@@ -96,7 +85,7 @@ func spoilers(t *testing.T) (list []spoiler) {
 			}
 			for _, a := range attrs {
 				list = append(list, spoiler{fmt.Sprintf("ethtool %d.%d", op.ID, kind), func(index int) bool {
-					req := ethtool(family, op.ID, index, unix.ETHTOOL_FLAG_OMIT_REPLY, unix.NLM_F_ACK)
+					req := settings.EthtoolRequest(family.ID, index, uint8(op.ID), unix.ETHTOOL_FLAG_OMIT_REPLY, unix.NLM_F_ACK)
 					req.AddData(a)
 					_, err := req.Execute(unix.NETLINK_GENERIC, 0)
 					return err == nil
@@ -189,7 +178,7 @@ func observe(t *testing.T, index int) map[string]string {
 		if op.Flags&unix.GENL_CMD_CAP_DUMP == 0 {
 			continue
 		}
-		if answers, err := ethtool(family, op.ID, index, 0, 0).Execute(unix.NETLINK_GENERIC, 0); err == nil {
+		if answers, err := settings.EthtoolRequest(family.ID, index, uint8(op.ID), 0, 0).Execute(unix.NETLINK_GENERIC, 0); err == nil {
 			all[fmt.Sprintf("ethtool %d", op.ID)] = fmt.Sprintf("%x", answers)
 		}
 	}

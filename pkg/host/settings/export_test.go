@@ -1,0 +1,3 @@
+package settings
+
+var EthtoolRequest = ethtoolRequest
