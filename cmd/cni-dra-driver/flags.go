@@ -42,6 +42,7 @@ type options struct {
 
 	uninstall, force, keepRunning bool
 	linger                        time.Duration // see awaitUnused
+	every                         time.Duration // interval of the checks of the node; 0 = a minute
 }
 
 const allowHelp = "CNI plugin `types`, comma-separated, that the configuration in a ResourceClaim may use, including delegates and IPAM " +

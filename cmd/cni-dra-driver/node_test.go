@@ -115,7 +115,9 @@ func TestAllowedDevicesAreReadForEachNetwork(t *testing.T) {
 	difftest.Must(t, os.WriteFile(o.captureFile, capturetest.Text(t, "igb-sriov"), 0o600))
 	client, err := connect(o)
 	difftest.Must(t, err)
-	agent, err := newAgent(o, client, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	node, bootID, err := o.node()
+	difftest.Must(t, err)
+	agent, err := newAgent(o, node, bootID, client, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	difftest.Must(t, err)
 	defer agent.Close()
 	onVFIO := &devinfo.Info{Type: devinfo.TypePCI, PCI: &devinfo.PCI{Address: "0000:01:10.6"}}

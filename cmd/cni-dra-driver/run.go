@@ -57,12 +57,15 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 	defer fail(nil)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	agent, err := newAgent(o, client, registry, log)
+	node, bootID, err := o.node()
+	if err != nil {
+		return err
+	}
+	agent, err := newAgent(o, node, bootID, client, registry, log)
 	if err != nil {
 		return err
 	}
 	defer agent.Close()
-	const every = time.Minute // interval of checks that cni-dra-gate is installed, and that mounts are of the node
 	mounted := []string{o.pluginsDir, o.registrarDir, agent.Options.CDIDir, agent.Options.DeviceInfoDir, filepath.Dir(o.nriSocket), filepath.Dir(o.nodeConfig), link.NetnsDir}
 	var background sync.WaitGroup
 	background.Go(func() {
@@ -70,10 +73,15 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 			if err := store.Removed(mounted...); err != nil {
 				fail(err)
 			}
+			if now, _, err := o.node(); err != nil {
+				log.Error("going on with the directories of the start", "error", err)
+			} else if err := moved(node, now); err != nil {
+				fail(err)
+			}
 			if err := o.keepGate(log); err != nil {
 				log.Error("the runtime cannot create containers of claims", "error", err)
 			}
-		}, every)
+		}, cmp.Or(o.every, time.Minute))
 	})
 	kubelet, err := dra.StartKubelet(ctx, agent, dra.KubeletOptions{
 		Node: o.nodeName, Client: client, PluginDir: o.pluginDir(), RegistrarDir: o.registrarDir,
@@ -150,11 +158,22 @@ func (o *options) node() (node config.Node, bootID string, err error) {
 	return node, bootID, err
 }
 
-func newAgent(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*dra.Agent, error) {
-	node, bootID, err := o.node()
-	if err != nil {
-		return nil, err
+// moved returns an error if settings name another directory than those with which the driver has started.
+func moved(from, to config.Node) error {
+	dirs := func(n config.Node) map[string]string {
+		return map[string]string{
+			"stateDir": n.StateDir, "deviceInfoDir": n.DeviceInfoDir, "devicePluginDir": n.DevicePluginDir, "cdiDir": n.CDIDir, "sysfs": n.Sysfs,
+		}
 	}
+	for key, dir := range dirs(from) {
+		if now := dirs(to)[key]; now != dir {
+			return fmt.Errorf("the node settings changed %s from %s to %s: the driver must restart to use it", key, dir, now)
+		}
+	}
+	return nil
+}
+
+func newAgent(o *options, node config.Node, bootID string, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*dra.Agent, error) {
 	sys, err := o.sysfs(node)
 	if err != nil {
 		return nil, err

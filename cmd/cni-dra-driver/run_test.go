@@ -83,6 +83,27 @@ func TestDriverWaitsForKubeletRuntimeServerAndAddress(t *testing.T) {
 	difftest.Must(t, started(t, o)()) // the next driver
 }
 
+// The driver has its directories open, and other programs of the node look for its files where the settings say. Settings that
+// change no directory, or that it could not start with, do not end it.
+func TestDriverEndsWhenSettingsMoveADirectory(t *testing.T) {
+	for _, key := range []string{"stateDir", "deviceInfoDir", "devicePluginDir", "cdiDir", "sysfs"} {
+		o, done := alone(t), make(chan error, 1)
+		o.every, o.cdiDir = 10*time.Millisecond, ""
+		dir, log := filepath.Dir(o.nodeConfig), &difftest.Log{}
+		write := func(more string) {
+			difftest.Write(t, o.nodeConfig+".new", `{"stateDir": "`+dir+`/journal", "cdiDir": "`+dir+`/cdi"`+more+"}", 0o600)
+			difftest.Must(t, os.Rename(o.nodeConfig+".new", o.nodeConfig))
+		}
+		write("")
+		go func() { done <- run(t.Context(), o, slog.New(slog.NewTextHandler(log, nil))) }()
+		httpstatustest.WaitHealth(t, o.metricsAddress, "503 ", "[+] state")
+		write(`, "allowedDevices": ["*"], "statDir": "/x"`)
+		difftest.Eventually(t, "the settings are refused", func() bool { return strings.Contains(log.String(), "statDir") })
+		write(`, "allowedDevices": ["*"], "` + key + `": "/sys/class"`)
+		difftest.Says(t, <-done, key, "/sys/class", "restart")
+	}
+}
+
 func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // limit for a driver that does start
 	defer cancel()
