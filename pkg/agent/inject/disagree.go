@@ -19,13 +19,14 @@ type disagreement struct {
 // disagreements compares the device variables in env with the attachments of the pod. It returns nil if the
 // device of an attachment is unknown, or if no attachment has a PCI device.
 func disagreements(env []string, nics []nic) (list []disagreement) {
-	var have, named []string
+	var have []pci.Address
+	var named []string
 	for _, n := range nics {
 		if n.gone != nil {
 			return nil
 		}
-		if address := n.info.Texts()["pci-address"]; address != "" { // of the device, or of the function behind it
-			have, named = append(have, address), append(named, n.Interface+" has "+address)
+		if a, err := pci.Parse(n.info.Texts()["pci-address"]); err == nil { // of the device, or of the function behind it
+			have, named = append(have, a), append(named, n.Interface+" has "+a.String())
 		}
 	}
 	if have == nil {
@@ -39,11 +40,12 @@ func disagreements(env []string, nics []nic) (list []disagreement) {
 		}
 		at := -1
 		for _, given := range strings.Split(value, ",") {
-			if _, err := pci.Parse(given); err != nil { // another kind of variable, such as PCIDEVICE_..._INFO
+			address, err := pci.Parse(given)
+			if err != nil { // another kind of variable, such as PCIDEVICE_..._INFO
 				break
 			}
 			before := at
-			if at = slices.Index(have, given); at < 0 {
+			if at = slices.Index(have, address); at < 0 {
 				list = append(list, disagreement{OtherDevice, name + " names " + given + ", but no network of the pod has that device", networks})
 				break
 			} else if at < before {

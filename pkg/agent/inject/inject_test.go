@@ -331,7 +331,7 @@ func TestSocketDirectoryOfThePodIsGiven(t *testing.T) {
 }
 
 func TestDevicePluginVariableThatContradictsNetworksIsLogged(t *testing.T) {
-	const second = `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"vhost","path":"/dev/v","pci-address":"0000:3b:00.4"}}`
+	const second = `{"type":"vdpa","version":"1.1.0","vdpa":{"parent-device":"v","driver":"vhost","path":"/dev/v","pci-address":"0000:3B:00.4"}}` // hexadecimal
 	for _, test := range []struct {
 		env  string
 		want []string
