@@ -25,7 +25,8 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 	return sriovnet.GetVfRepresentor(pf, number)
 }
 
-// A Reference answers like its Eswitches, and asks sriovnet the same question to keep both answers. It must not be used
+// A Reference answers like its Eswitches, and asks sriovnet the same question to keep both answers, unless the Eswitches could
+// not be read. It must not be used
 // concurrently.
 type Reference struct {
 	hostdev.Eswitches
@@ -45,13 +46,13 @@ func (r *Reference) Representor(pf string, flavour link.Flavour, number int) (na
 	name, source, err = r.Eswitches.Representor(pf, flavour, number)
 	o := Comparison{Function: fmt.Sprintf("%s %d of %s", map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf), Ours: name}
 	known := func(other Comparison) bool { return other.Function == o.Function }
-	if r.Ask == nil || slices.ContainsFunc(r.Comparisons, known) {
+	if err != nil || r.Ask == nil || slices.ContainsFunc(r.Comparisons, known) {
 		return name, source, err
 	}
 	if o.Theirs, o.Err = r.Ask(pf, flavour, number); o.Ours != "" || o.Theirs != "" {
 		r.Comparisons = append(r.Comparisons, o)
 	}
-	return name, source, err
+	return name, source, nil
 }
 
 // String returns "sriovnet agrees" or, for example, "sriovnet finds nothing: no such device".

@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -79,6 +80,14 @@ func TestInspectDoesNotOmitWhatItCannotRead(t *testing.T) {
 			}
 		})
 	}
+	for _, sriovnet := range []func(string, link.Flavour, int) (string, error){nil, func(string, link.Flavour, int) (string, error) { return "eth4", nil }} {
+		host, err := linkhost.New(file)
+		difftest.Must(t, err)
+		finder := &discovery.Finder{Sys: sysfs.New(file.Sys()), Interfaces: host, Eswitches: blind{host}}
+		got, err := node.Open(node.Options{Finder: finder, Sriovnet: sriovnet}).Inspect(node.Subject{Name: "0000:03:00.2"})
+		difftest.Must(t, err)
+		difftest.Equal(t, got.Warnings, []string{"the PCI function 0000:03:00.2: representor: input/output error"}) // and no comparison
+	}
 	for _, name := range []string{"p0", "lo"} {
 		for calls := range 5 {
 			host, err := linkhost.New(file)
@@ -103,6 +112,13 @@ func (f *failing) Interface(netns, name string) (link.Interface, error) {
 		return link.Interface{}, syscall.EIO
 	}
 	return f.Interfaces.Interface(netns, name)
+}
+
+// blind are switches whose representors cannot be read.
+type blind struct{ hostdev.Eswitches }
+
+func (blind) Representor(string, link.Flavour, int) (name, source string, err error) {
+	return "", "", syscall.EIO
 }
 
 // counting counts requests and finds no devices.
