@@ -122,9 +122,11 @@ func TestOfferFollowsRulesAndNode(t *testing.T) {
 		all := dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF3)
 		return len(all[dratest.VF0].Taints) == 1 && all[dratest.VF0].Taints[0].Key == "devinfo-cni.io/allocation-unknown" && all[dratest.PF].Taints == nil && agent.Node.OthersKnown() != nil
 	})
+	const known = "devinfo_dra_external_allocations_known"
+	difftest.Same(t, known, r.Samples()[known], 0.0)
 	r.PrepareFails(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)), "the kubelet does not answer")
 	n.Change(func() { n.Others, n.OthersError = nil, nil })
-	difftest.Eventually(t, "external allocations are known again", func() bool { return agent.Node.OthersKnown() == nil })
+	difftest.Eventually(t, "external allocations are known again", func() bool { return r.Samples()[known] == 1 })
 	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3)
 }
 

@@ -77,6 +77,7 @@ func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
 		b.Stop()
 		b.Options.Devices.Inventory = nil
 		b.Start()
+		b.Prepare(dratest.OnDevice(b.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), 0, dratest.VF0, "")) // again
 		b.EndAndUnprepare(b.Sandbox("s1", "pod"), "u1")
 		dratest.ExpectRestored(t, b.Kernel)
 		b.ExpectHolders("pci-0000:03:00.2")
@@ -306,49 +307,42 @@ func TestDeviceIsCheckedAtADD(t *testing.T) {
 	unreadable := func() (inventory.Host, error) { return inventory.Host{}, errors.New("no answer") }
 	for name, test := range map[string]struct {
 		device, driver string
-		happens        func(b *dratest.Rig, n *dratest.Node) error
+		happens        func(b *dratest.Rig, n *dratest.Node)
 		want           []string
 	}{
-		"lost": {dratest.VF0, "", func(b *dratest.Rig, _ *dratest.Node) error {
-			return os.Remove(filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2"))
+		"lost": {dratest.VF0, "", func(b *dratest.Rig, _ *dratest.Node) {
+			difftest.Must(b.T, os.Remove(filepath.Join(b.Dir, "kernel/sys/bus/pci/devices/0000:03:00.2")))
 		}, []string{dratest.VF0, "the node has lost it"}},
-		"with another function in its IOMMU group": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
-			return os.Symlink("x", filepath.Join(b.Dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2"))
+		"with another function in its IOMMU group": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) {
+			difftest.Must(b.T, os.Symlink("x", filepath.Join(b.Dir, "kernel/sys/kernel/iommu_groups/56/devices/0000:03:00.2")))
 		}, []string{"driver: vfio-pci", "IOMMU group 56", "0000:03:00.2"}},
-		"an uplink": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) error {
+		"an uplink": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) {
 			n.Text = append(n.Text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
 			dratest.Survey(b.Agent)
-			return nil
 		}, []string{dratest.VF0, "the host needs it: enp3s0f0v0 has a default route"}},
-		"of a capture, which the driver does not bind": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
+		"of a capture, which the driver does not bind": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) {
 			b.Options.Devices.Custody = nil
 			b.Start()
-			return nil
 		}, []string{dratest.VF2, "driver: vfio-pci", "--capture"}},
-		"no longer readable": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, n *dratest.Node) error {
+		"no longer readable": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, n *dratest.Node) {
 			dratest.Survey(b.Agent)
 			n.Text = bytes.Replace(n.Text, []byte("/0000:03:00.4/device --\n0x101e\n"), []byte("/0000:03:00.4/device !EIO --\n"), 1)
-			return nil
 		}, []string{dratest.VF2, "input/output error"}},
-		"of a node that cannot be read": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
+		"of a node that cannot be read": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) {
 			dratest.Survey(b.Agent)
 			b.Options.Devices.Inventory.Host = unreadable
-			return nil
 		}, []string{dratest.VF2, "no answer"}},
-		"of a node that cannot be read, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, _ *dratest.Node) error {
+		"of a node that cannot be read, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, _ *dratest.Node) {
 			b.Options.Devices.Inventory.Host = unreadable
 			b.Start()
-			return nil
 		}, []string{dratest.VF0, "no answer"}},
-		"of a node whose rules were removed": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) error {
+		"of a node whose rules were removed": {dratest.VF2, "vfio-pci", func(b *dratest.Rig, _ *dratest.Node) {
 			b.Options.Devices.Inventory = nil
 			b.Start()
-			return nil
 		}, []string{dratest.VF2, "driver: vfio-pci", "offers no devices"}},
-		"an uplink, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) error {
+		"an uplink, before the next driver's first survey": {dratest.VF0, "", func(b *dratest.Rig, n *dratest.Node) {
 			n.Text = append(n.Text, "\n-- netlink/uplinks.json --\n[\"enp3s0f0v0\"]\n"...)
 			b.Start()
-			return nil
 		}, []string{dratest.VF0, "the host needs it: enp3s0f0v0 has a default route"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -357,7 +351,7 @@ func TestDeviceIsCheckedAtADD(t *testing.T) {
 				n := b.Offer("mlx5-switchdev", "")
 				b.Start()
 				b.Prepare(dratest.OnDevice(b.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), 0, test.device, test.driver))
-				difftest.Must(t, test.happens(b, n))
+				test.happens(b, n)
 				difftest.Says(t, b.RunPod(b.Sandbox("s1", "pod")), test.want...)
 				b.ExpectCalls("", 0)
 			})
