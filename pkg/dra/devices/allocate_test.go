@@ -23,13 +23,14 @@ import (
 // The names of the gates are those of the requests.
 func TestAlternativesOfRequestsAreAttached(t *testing.T) {
 	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {
-		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r/vf", dratest.VF0, "net1", "sriov"), dratest.RequestFor("s/lan", dratest.PF, "net2", "macvlan")))
+		sb := r.AttachPod(dratest.ClaimFor("u1", dratest.RequestFor("r/vf", dratest.VF0, "net9", "sriov"), dratest.RequestFor("s/lan", dratest.PF, "net2", "macvlan")))
 		r.ExpectFiles("cdi", 2)
 		difftest.Must(t, r.CreateContainer(sb, "u1_r", "u1_s"))
 		for n, want := range []string{`r/vf "deviceID":"0000:03:00.2"`, `s/lan "master":"p0"`} {
 			at := r.Record("u1").Attachments[n]
 			difftest.Contains(t, at.Request+" "+string(at.List), strings.Split(want, " ")...)
 		}
+		r.ExpectHolders("iommu-") // their device nodes are in no group
 	})
 }
 

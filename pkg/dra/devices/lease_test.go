@@ -309,4 +309,7 @@ func TestLeasesOfClaimsOnRecordAreLeftWithoutTheLock(t *testing.T) {
 	left, err := j.Claims()
 	difftest.Must(t, err)
 	difftest.Equal(t, left, []string{"u1"})
+	file := filepath.Join(t.TempDir(), "file")
+	difftest.Must(t, os.Symlink(file, file), j.Hold(&journal.Claim{UID: "u1", Namespace: "ns", Name: "u1", Files: map[string]string{file + "/below": ""}}))
+	difftest.Says(t, devices.CollectLeases(j, func(string) bool { return false }), file)
 }

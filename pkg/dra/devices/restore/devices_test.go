@@ -277,6 +277,8 @@ func TestRestoreFailsWhileInterfaceIsAway(t *testing.T) {
 	_, err = h.Look(function("0000:01:10.7", "eth9"))
 	difftest.Is(t, err, restore.ErrGone)
 	difftest.Is(t, h.MayBind(f, "vfio-pci"), restore.ErrGone)
+	_, err = h.Look(hostdev.Ref{Kind: hostdev.SF, Aux: "mlx5_core.sf.4"})
+	difftest.Is(t, err, restore.ErrGone)
 }
 
 // VFs that were created again, or another card, keep their settings.

@@ -135,13 +135,15 @@ func TestEachFailedReadFails(t *testing.T) {
 		}
 	}
 	k.Before = nil
+	second := function("0000:01:10.2", "eth3")
+	f = look(t, h, second)
 	f.Reset = restore.Always
 	capturetest.EachFailure(k.Sys().Files(), func(sys fs.FS, failed *string) {
 		h := restore.New(sysfs.New(sys), func(string, string) error { return errKilled }, k)
 		if _, err := h.Restore(f); err == nil {
 			t.Errorf("%s fails, and the reset is left out", *failed)
 		}
-		got, err := h.Look(function(vf, "eth2"))
+		got, err := h.Look(second)
 		if got.Reset = f.Reset; err == nil && !reflect.DeepEqual(got, f) {
 			t.Errorf("%s fails, and Look says %+v", *failed, got)
 		}
