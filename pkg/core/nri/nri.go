@@ -33,6 +33,10 @@ const (
 	longestPause = 15 * time.Second
 )
 
+// awayError is the error of an attempt that cost the runtime nothing. The next one follows soon, because a runtime that restarts
+// goes on with its pods at once.
+type awayError struct{ error }
+
 // Serve keeps the plugin connected until ctx ends. It retries while the runtime is unavailable. The runtime fails a
 // request if the plugin hangs or dies while it handles the request; NRI before 0.12.4 continues without the plugin.
 func (p Plugin) Serve(ctx context.Context) {
@@ -44,7 +48,7 @@ func (p Plugin) Serve(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if connected && time.Since(began) > longestPause {
+		if connected && time.Since(began) > longestPause || errors.As(err, new(awayError)) {
 			pause = firstPause
 		}
 		level := slog.LevelDebug // log the same error as a warning only once
@@ -64,7 +68,7 @@ func (p Plugin) Serve(ctx context.Context) {
 func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	conn, err := net.Dial("unix", p.Socket)
 	if err != nil {
-		return false, err
+		return false, awayError{err}
 	}
 	defer conn.Close() // while Start waits for the handshake, only this ends it
 	// Use a new stub for each connection, because a stub cannot be reused after some errors. The failure
