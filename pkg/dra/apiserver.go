@@ -22,7 +22,6 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/devices"
@@ -149,11 +148,6 @@ func Shared(limit int) []resourceapi.Device {
 // refused the attribute, because it has no value.
 func RefusesLists(err error) bool {
 	return slices.ContainsFunc(status.Causes(err), func(c metav1.StatusCause) bool { return strings.Contains(c.Field, string(inventory.NUMANode)) })
-}
-
-// sharing reports whether a slice has a device with the fields that [Shared] sets, which API servers may drop.
-func sharing(slice *resourceapi.ResourceSlice) bool {
-	return slices.ContainsFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return inventory.Sharing(d) == journal.Shared })
 }
 
 // withdraw removes the node's ResourceSlices.

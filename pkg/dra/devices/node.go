@@ -102,10 +102,11 @@ type Claims interface {
 // Node represents the devices of this node. Its methods may be called concurrently, except [Node.Slices].
 type Node struct {
 	Options
-	Leases   Leases
-	claims   Claims
-	changed  chan struct{} // has a value when the slices may need publishing again
-	unshared atomic.Bool   // the API server drops the fields for shared devices
+	Leases    Leases
+	claims    Claims
+	changed   chan struct{} // has a value when the slices may need publishing again
+	unshared  atomic.Bool   // the API server drops the fields for shared devices
+	untainted atomic.Bool   // devices with taints are left out, because the API server drops taints
 
 	// Metrics, documented in docs/dra/reference.md.
 	unmatched  *prometheus.GaugeVec
@@ -172,6 +173,9 @@ func (n *Node) publishIn(wait time.Duration) {
 
 // WithoutSharing records that the API server does not support shared devices. It reports true at the first call.
 func (n *Node) WithoutSharing() bool { return !n.unshared.Swap(true) }
+
+// WithoutTaints records that the API server does not support taints. It reports true at the first call.
+func (n *Node) WithoutTaints() bool { return !n.untainted.Swap(true) }
 
 // Sharing reports whether the API server supports shared devices. It reports true until [Node.WithoutSharing].
 func (n *Node) Sharing() bool { return !n.unshared.Load() }

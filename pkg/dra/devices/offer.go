@@ -53,7 +53,9 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	// Keep slices without devices. Each slice contains the number of slices in the pool, so a changed number would
 	// rewrite all of them.
 	for _, slice := range inventory.Slices(s.published) {
-		devices := slices.DeleteFunc(slice.Devices, func(d resourceapi.Device) bool { return s.withheld[d.Name] != nil })
+		devices := slices.DeleteFunc(slice.Devices, func(d resourceapi.Device) bool {
+			return s.withheld[d.Name] != nil || d.Taints != nil && n.untainted.Load() // the scheduler would allocate it
+		})
 		list = append(list, inventory.Slice{Devices: n.numaLists(devices)})
 	}
 	return list, true

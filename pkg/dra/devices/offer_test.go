@@ -145,6 +145,28 @@ func TestOnlyExclusiveDevicesAreOfferedWithoutConsumableCapacity(t *testing.T) {
 	difftest.Same(t, "warnings in the log", strings.Count(log.String(), "need Kubernetes 1.36"), 1)
 }
 
+// Before Kubernetes 1.36 the server drops taints by default, and the scheduler would allocate the devices.
+func TestTaintedDevicesAreLeftOutIfTheServerDropsTaints(t *testing.T) {
+	t.Parallel()
+	client := dratest.APIServer(func(slice *resourceapi.ResourceSlice) {
+		for n := range slice.Spec.Devices {
+			slice.Spec.Devices[n].Taints = nil
+		}
+	})
+	r, n := dratest.NewRig(t), dratest.NewNode(t, "mlx5-switchdev")
+	var log bytes.Buffer
+	r.Options.Log = slog.New(slog.NewTextHandler(&log, nil))
+	n.OthersError = errors.New("the kubelet does not answer")
+	r.StartOffering(client, n)
+	dratest.WaitDevices(t, client, "cni", dratest.PF)
+	n.Change(func() { n.OthersError = nil })
+	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3)
+	n.Change(func() { n.OthersError = errors.New("the kubelet does not answer") })
+	dratest.WaitDevices(t, client, "cni", dratest.PF)
+	r.Stop()
+	difftest.Same(t, "warnings in the log", strings.Count(log.String(), "need Kubernetes 1.36"), 1)
+}
+
 // A VF moves into a pod and stays published unchanged, also by the next process after the kubelet has removed
 // the slices.
 func TestHeldDeviceStaysPublishedUnchanged(t *testing.T) {
