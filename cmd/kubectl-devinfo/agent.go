@@ -86,8 +86,11 @@ func (t *tool) nodeCommands() (all []*cobra.Command) {
 
 // save writes a capture for its owner only. An answer that broke off is none; one that devinfoctl calls incomplete is kept.
 func (t *tool) save(name string, text []byte, err error) error {
-	if err != nil && !errors.As(err, new(exec.CodeExitError)) || len(text) == 0 {
-		return nil
+	switch {
+	case err == nil && len(text) == 0:
+		return errors.New("devinfoctl on the node printed no capture: install the same version of devinfo on the node and on this machine")
+	case len(text) == 0 || err != nil && !errors.As(err, new(exec.CodeExitError)):
+		return nil // the caller has the error
 	}
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -291,16 +291,18 @@ func TestCaptureIsWrittenToFile(t *testing.T) {
 		kept bool
 	}{
 		"none/dir":   {nil, clierr.Blind, false},
+		"empty":      {nil, clierr.Blind, false},
 		"complete":   {nil, 0, true},
 		"incomplete": {exec.CodeExitError{Err: errors.New("exit"), Code: clierr.Blind}, clierr.Blind, true},
 		"broken off": {errors.New("connection reset by peer"), clierr.Blind, false},
 	} {
 		tool, stdout, _ := newAPIServer(t, agent("devinfo-agent", "devinfo", "a")).tool(t)
-		tool.answer("n1: \x1b\n", "", test.err)
+		answer := map[bool]string{false: "n1: \x1b\n"}[name == "empty"]
+		tool.answer(answer, "", test.err)
 		file := filepath.Join(dir, name)
 		code := tool.run(t.Context(), "capture", "n1", "-o", file)
 		text, err := os.ReadFile(file)
-		if code != test.code || stdout.Len() > 0 || (err == nil) != test.kept || err == nil && string(text) != "n1: \x1b\n" {
+		if code != test.code || stdout.Len() > 0 || (err == nil) != test.kept || err == nil && string(text) != answer {
 			t.Errorf("%s: exit code %d, %q, %v", name, code, text, err)
 		}
 		if code := tool.run(t.Context(), "capture", "n1", "-o", file); test.kept && code != clierr.Usage {
@@ -308,7 +310,7 @@ func TestCaptureIsWrittenToFile(t *testing.T) {
 		}
 		t.Chdir(dir)
 		tool.run(t.Context(), "capture", "n1", "-o", "-") // as devinfoctl capture takes it
-		if _, err := os.Lstat("-"); err == nil || stdout.String() != "n1: \x1b\n" {
+		if _, err := os.Lstat("-"); err == nil || stdout.String() != answer {
 			t.Errorf("%s: to standard output: %q", name, stdout)
 		}
 	}

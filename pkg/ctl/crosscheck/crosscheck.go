@@ -26,8 +26,7 @@ func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
 }
 
 // A Reference answers like its Eswitches, and asks sriovnet the same question to keep both answers, unless the Eswitches could
-// not be read. It must not be used
-// concurrently.
+// not be read. It must not be used concurrently.
 type Reference struct {
 	hostdev.Eswitches
 	Ask func(pf string, flavour link.Flavour, number int) (string, error) // [Sriovnet]; nil disables the comparison
