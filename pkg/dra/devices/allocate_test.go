@@ -67,13 +67,6 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 	})
 }
 
-func TestNodeDeviceIsRejectedIfNoneIsOffered(t *testing.T) {
-	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
-		r.Start()
-		r.PrepareFails(dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)), "this node offers no devices of its own")
-	})
-}
-
 // Each device of a request becomes an interface with its own gate, metadata and status.
 func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 	dratest.OnNode(t, func(t *testing.T, r *dratest.Rig) {

@@ -78,6 +78,7 @@ func TestDriverWithoutRulesRestoresDevicesOfPods(t *testing.T) {
 		b.Options.Devices.Inventory = nil
 		b.Start()
 		b.Prepare(dratest.OnDevice(b.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), 0, dratest.VF0, "")) // again
+		b.PrepareFails(dratest.DeviceClaim("u2", dratest.VF0, ""), "this node offers no devices of its own")
 		b.EndAndUnprepare(b.Sandbox("s1", "pod"), "u1")
 		dratest.ExpectRestored(t, b.Kernel)
 		b.ExpectHolders("pci-0000:03:00.2")
