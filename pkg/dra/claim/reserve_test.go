@@ -209,7 +209,8 @@ func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		shared := r.ClaimOf("a", "u1", "one", dratest.Net("x", "net1", ""))
 		r.ReadClaims(shared, nil)
-		r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) {
+		r.Options.ClaimsOf = func(_ context.Context, pod state.Pod) ([]string, error) {
+			difftest.Same(t, "the pod that is read", pod.Name, "two")
 			time.Sleep(5 * time.Second)
 			return []string{"a"}, nil
 		}
@@ -222,7 +223,9 @@ func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 		difftest.Equal(t, r.Notices(), []string{claim.NoticeFailed})
 		difftest.Says(t, r.CreateContainer(second, "u1_x"), "is held by pod ns/one")
 		difftest.Says(t, createContainer(r, second), "pod ns/two: claim ns/a is held by pod ns/one")
-		startSynchronized(r, first, second)
+		ended := r.Sandbox("s3", "ended") // some runtimes list it until it is removed
+		r.RemoveNetns(ended)
+		startSynchronized(r, first, second, ended)
 		time.Sleep(6 * time.Second)
 		difftest.Says(t, createContainer(r, second), "pod ns/two: claim ns/a is held by pod ns/one")
 		difftest.Must(t, createContainer(r, first))

@@ -270,8 +270,13 @@ func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 // checkRunning checks the claims of a sandbox whose start nobody waits for. [Engine.CreateContainer] keeps out its containers
 // while it has not got them.
 func (e *Engine) checkRunning(ctx context.Context, sb *sandbox) {
+	e.table.observe([]state.Pod{sb.Pod})
 	var others []*claim
-	e.table.do(func() { others = e.table.shareable(sb, e.table.claimsOf(sb.Pod)) })
+	e.table.do(func() {
+		if e.table.sandboxOf(sb.Pod.UID) == sb {
+			others = e.table.shareable(sb, e.table.claimsOf(sb.Pod))
+		}
+	})
 	if len(others) == 0 {
 		return
 	}
