@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -177,12 +176,10 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 	r := newRig(t)
 	calls := filepath.Join(r.dir, "calls")
 	r.must(os.WriteFile(filepath.Join(r.dir, "bin/bridge"), []byte("#!/bin/sh\ntouch "+calls+"; sleep 1; echo $CNI_COMMAND $CNI_CONTAINERID >>"+calls+"\n"), 0o755))
-	delegating := r.dead("delegating", "0000:03:00.4")
-	delegating.CNIVersion, delegating.Delegates = "1.0.0", []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
 	claimed := r.dead("claimed", "0000:03:00.5") // the agent does not see whether cni-dra-driver has still to run DEL
 	claimed.Args += ";" + pod.ClaimArg + "=net"
 	t.Setenv(state.DirVariable, filepath.Join(r.dir, "none/driver/state"))
-	r.put(vf("alive", "0000:03:00.2", "", ""), claimed, r.dead("stale", "0000:03:00.3"), delegating)
+	r.put(vf("alive", "0000:03:00.2", "", ""), claimed, r.dead("stale", "0000:03:00.3"), r.delegating())
 	temp := filepath.Join(r.DeviceInfoDir, ".killed.devinfo")
 	r.must(os.WriteFile(temp, nil, 0o600))
 
@@ -378,9 +375,13 @@ func TestWhatTheAgentCannotReadIsReported(t *testing.T) {
 		"sys": {agent.Attachments, agent.GC}, "state/attachments": {agent.Attachments, agent.GC}, "settings/default.json": {agent.Settings}, "info": {agent.GC, agent.Settings},
 	} {
 		r := newRig(t)
-		r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"))
+		r.put(vf("ok", "0000:03:00.2", "eth4", "mlx5_2"), r.delegating())
 		a, end := r.started()
-		difftest.Eventually(t, "counted", func() bool { return healthy(a) && metrics(t, a)[`devinfo_attachments{state="ok"}`] == 1 })
+		counted := func() bool {
+			got := metrics(t, a)
+			return got[`devinfo_attachments{state="ok"}`] == 1 && got["devinfo_gc_pending_attachments"] == 1
+		}
+		difftest.Eventually(t, "counted", func() bool { return healthy(a) && counted() })
 		path, away := filepath.Join(r.dir, name), filepath.Join(r.dir, "away")
 		exchange := func() { r.must(unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, away, unix.RENAME_EXCHANGE)) } // it never lacks
 		r.must(os.Symlink(filepath.Base(path), away))
@@ -389,7 +390,7 @@ func TestWhatTheAgentCannotReadIsReported(t *testing.T) {
 			difftest.Eventually(t, component+" without "+name, func() bool { return strings.Contains(errorOf(a, component), path) })
 		}
 		if name == "state/attachments" || name == "sys" {
-			difftest.Same(t, name, metrics(t, a)[`devinfo_attachments{state="ok"}`], 1.0)
+			difftest.Same(t, name+": counted", counted(), true)
 		}
 		difftest.Same(t, name, metrics(t, a)[`devinfo_gc_runs_total{result="failed"}`] > 0, slices.Contains(unhealthy, agent.GC))
 		for _, c := range a.Checks() {

@@ -105,6 +105,13 @@ func (r *rig) dead(container, address string) journal.Entry {
 	return e
 }
 
+// delegating returns one whose delegate has to run DEL.
+func (r *rig) delegating() journal.Entry {
+	e := r.dead("delegating", "0000:03:00.4")
+	e.CNIVersion, e.Delegates = "1.0.0", []json.RawMessage{json.RawMessage(`{"cniVersion": "1.0.0", "name": "net-a", "type": "bridge"}`)}
+	return e
+}
+
 func (r *rig) left() []string { return checktest.Containers(r.t, r.Node) }
 
 // started runs an agent until the test ends or end is called.

@@ -19,10 +19,14 @@ func (a *Agent) sweep(ctx context.Context) {
 	garbage, err := a.collect(ctx)
 	a.metrics.collected.WithLabelValues("attachment").Add(float64(garbage.Collected))
 	a.metrics.collected.WithLabelValues("file").Add(float64(garbage.Swept))
-	a.left.Store(int64(garbage.Left))
 	if ctx.Err() != nil {
 		return // the sweep is incomplete
 	}
+	left := int64(garbage.Left)
+	if err != nil { // it has perhaps not seen all
+		left = max(left, a.left.Load())
+	}
+	a.left.Store(left)
 	a.metrics.sweeps.WithLabelValues(map[bool]string{true: "ok", false: "failed"}[err == nil]).Inc()
 	a.report(GC, err)
 	if garbage.Collected > 0 || garbage.Swept > 0 {
