@@ -26,9 +26,12 @@ func newPlugin(t *testing.T) (plugin, settings string) {
 func TestInstallPrintsItsResult(t *testing.T) {
 	from, settings := newPlugin(t)
 	bin := t.TempDir()
-	for _, state := range []string{"installed", "already there"} {
+	for _, state := range []string{"installed", "already there", "replaced"} {
+		if state == "replaced" { // one with other bytes
+			difftest.Write(t, bin+"/devinfo", difftest.Read(t, from)+"\x00", 0o755)
+		}
 		o := ctl("--node-config", settings, "install", "--cni-bin-dir", bin, "--from", from)
-		if o.exit != 0 || o.stderr != "" || !strings.HasPrefix(o.stdout, bin+"/devinfo: "+state+"\n") || !strings.Contains(o.stdout, "\n  new  ") {
+		if o.exit != 0 || o.stderr != "" || !strings.HasPrefix(o.stdout, bin+"/devinfo: "+state+"\n") || !strings.Contains(o.stdout, "\n  new  ") || strings.Contains(o.stdout, "\n  old  ") != (state == "replaced") {
 			t.Errorf("%+v", o)
 		}
 	}
