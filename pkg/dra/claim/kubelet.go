@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -126,11 +127,12 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		c = newClaim(newRecord(asked, e.Options.Driver, pods[0], networks))
 		c.record.Order = e.table.orderOf(c.uid())
 		c.saved = nil
-		for _, pod := range pods {
-			if err := e.table.check(c, pod); err != nil {
-				return nil, err
-			}
+		var err error
+		may := slices.IndexFunc(pods, func(pod state.Pod) bool { err = e.table.check(c, pod); return err == nil })
+		if may < 0 {
+			return nil, err
 		}
+		c.pod = pods[may] // each other is told why when its sandbox starts
 		if left != nil {
 			c.record.Undeleted, c.retryUndeletedAt = left.record.Undeleted, left.retryUndeletedAt
 		}

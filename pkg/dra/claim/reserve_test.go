@@ -67,6 +67,28 @@ func TestInterfaceNameStaysUniqueWhenClaimChangesPod(t *testing.T) {
 	}
 }
 
+// A pod that cannot have a shared claim keeps it from nobody.
+func TestClaimIsPreparedForThePodThatCanHaveIt(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		shared := reserveFor(r, r.ClaimOf("shared", "u1", "wrong", dratest.Net("x", "net1", "")), "right")
+		own := dratest.FromTemplate(r.ClaimOf("own", "u2", "wrong", dratest.Net("x", "net1", "")))
+		r.Options.Read = func(_ context.Context, ref kubeletplugin.NamespacedObject) (*resourceapi.ResourceClaim, error) {
+			return map[string]*resourceapi.ResourceClaim{"shared": shared, "own": own}[ref.Name], nil
+		}
+		startSynchronized(r)
+		r.Prepare(own)
+		alone := r.ClaimOf("shared", "u1", "wrong", dratest.Net("x", "net1", ""))
+		r.PrepareFails(alone, `claim ns/own already uses ifName "net1"`)
+		r.Prepare(shared)
+		wrong := r.Sandbox("s1", "wrong")
+		difftest.Says(t, r.RunPod(wrong), `claim ns/own already uses ifName "net1"`)
+		r.EndPod(wrong)
+		right := r.RunSandbox("s2", "right")
+		r.Unprepare("u2")
+		r.EndAndUnprepare(right, "u1")
+	})
+}
+
 // reserveFor returns a copy of a claim that is reserved for more pods. Its resource version is lower, as after etcd was
 // restored from a backup.
 func reserveFor(r *dratest.Rig, claim *resourceapi.ResourceClaim, pods ...string) *resourceapi.ResourceClaim {
