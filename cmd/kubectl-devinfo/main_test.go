@@ -280,6 +280,16 @@ func TestUnreachableServerIsReportedInKubectlsWords(t *testing.T) {
 		tool.run(t.Context(), "__complete", resource, "")
 		difftest.Same(t, "completion of "+resource, stdout.String(), ":1\n") // an error
 	}
+	broken := filepath.Join(t.TempDir(), "config")
+	difftest.Write(t, broken, "{", 0o600)
+	for _, args := range []string{"-A", "list", "pod web", "__complete pod "} {
+		tool, stdout, stderr := server.tool(t)
+		*tool.config.KubeConfig = broken
+		code := tool.run(t.Context(), strings.Split(args, " ")...)
+		if completes := stdout.String() == ":1\n"; !completes && (code != clierr.Blind || stdout.Len() > 0 || !strings.Contains(stderr.String(), "error loading config file")) {
+			t.Errorf("%s: exit code %d: %q%q", args, code, stdout, stderr)
+		}
+	}
 }
 
 // A capture is kept even if devinfoctl calls it incomplete, and replaces no file. What breaks off is no capture.
