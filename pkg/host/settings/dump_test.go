@@ -83,27 +83,20 @@ func TestEachInterfaceOfHardwareHasACondition(t *testing.T) {
 
 // The kernel of the answer to put back may have had more features, or fewer.
 func TestOnlyFeaturesThatDifferAreSet(t *testing.T) {
-	bits := func(value ...byte) rtnetlink.Attribute {
-		a := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_WANTED, nil)
-		a.AddRtAttr(2, nl.Uint32Attr(uint32(8*len(value))))
-		a.AddRtAttr(4, value)
-		list, err := rtnetlink.Attributes(a.Serialize(), 0)
-		difftest.Must(t, err)
-		return list[0]
+	bits := func(value, mask []byte) []byte {
+		a := nl.NewRtAttr(unix.ETHTOOL_A_FEATURES_WANTED|unix.NLA_F_NESTED, nil)
+		a.AddRtAttr(unix.ETHTOOL_A_BITSET_SIZE, nl.Uint32Attr(uint32(8*len(value))))
+		a.AddRtAttr(unix.ETHTOOL_A_BITSET_VALUE, value)
+		a.AddRtAttr(unix.ETHTOOL_A_BITSET_MASK, mask)
+		return a.Serialize()
 	}
 	for _, test := range []struct{ to, now, mask []byte }{
 		{[]byte{7, 0, 0, 0}, []byte{5, 0, 0, 1}, []byte{2, 0, 0, 1}},
 		{[]byte{7, 0, 0, 0}, []byte{5, 0, 0, 0, 9, 0, 0, 0}, []byte{2, 0, 0, 0}},
 		{[]byte{7, 0, 0, 0, 9, 0, 0, 0}, []byte{5, 0, 0, 0}, []byte{2, 0, 0, 0, 9, 0, 0, 0}},
 	} {
-		got, err := rtnetlink.Attributes(changedBits(bits(test.to...), bits(test.now...)), 0)
+		list, err := rtnetlink.Attributes(append(bits(test.to, nil), bits(test.now, nil)...), 0)
 		difftest.Must(t, err)
-		parts, err := rtnetlink.Attributes(got[0].Value, 0)
-		difftest.Must(t, err)
-		var values [][]byte
-		for _, p := range parts {
-			values = append(values, p.Value)
-		}
-		difftest.Equal(t, values, [][]byte{nl.Uint32Attr(uint32(8 * len(test.to))), test.to, test.mask})
+		difftest.Equal(t, changedBits(list[0], list[1]), bits(test.to, test.mask))
 	}
 }

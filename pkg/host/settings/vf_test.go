@@ -46,10 +46,7 @@ func TestVFsHaveSettingsOfPF(t *testing.T) {
 	const unknown = ^uint32(0)
 	mac := nl.VfMac{Vf: 1, Mac: [32]byte{2, 0, 0, 0, 0, 1}}
 	vlan := words(nl.IFLA_VF_VLAN_LIST)
-	info := nl.VfVlanInfo{VfVlan: nl.VfVlan{Vf: 1, Vlan: 7, Qos: 3}, VlanProto: 0xa888} // big-endian
-	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
-		info.VlanProto = 0x88a8
-	}
+	info := nl.VfVlanInfo{VfVlan: nl.VfVlan{Vf: 1, Vlan: 7, Qos: 3}, VlanProto: binary.NativeEndian.Uint16([]byte{0x88, 0xa8})} // big-endian
 	vlan.AddRtAttr(nl.IFLA_VF_VLAN_INFO, info.Serialize())
 	node := nl.VfGUID{Vf: 1, GUID: 0x0011223344556677}
 	got, err := vfsOf(parsed(), newlink(
