@@ -3,6 +3,7 @@ package apiserver_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/dra"
+	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/sysfs"
@@ -162,8 +164,8 @@ func TestServerAcceptsAllAttributes(t *testing.T) {
 	}
 }
 
-// Before Kubernetes 1.36 devices cannot be shared: the server drops the fields. It must accept exclusive devices, and an
-// empty slice from a node without exclusive devices. An agent may write the status of every claim, of which
+// Before Kubernetes 1.36 devices cannot be shared or tainted: the server drops the fields. It must accept exclusive devices,
+// and an empty slice from a node without exclusive devices. An agent may write the status of every claim, of which
 // docs/dra/operate.md warns. The server emulates an older version with its feature gates and APIs. It accepts the
 // expressions of the policy for parameters.
 func TestServersBefore136LackSharedDevices(t *testing.T) {
@@ -177,6 +179,10 @@ func TestServersBefore136LackSharedDevices(t *testing.T) {
 				t.Errorf("the shared device: %v", err)
 			}
 			published(t, agent)
+			tainted := []resourceapi.Device{{Name: "pci-0000-03-00-2", Taints: []resourceapi.DeviceTaint{{Key: inventory.TaintGone, Effect: resourceapi.DeviceTaintEffectNoSchedule}}}}
+			if err := offer(t, agent, tainted); !errors.As(err, &dropped) || !slices.Contains(dropped.DisabledFeatures(), "DRADeviceTaints") {
+				t.Errorf("a device with a taint: %v", err)
+			}
 			for _, devices := range [][]resourceapi.Device{{{Name: "pci-0000-03-00-2"}}, nil} {
 				must(t, offer(t, agent, devices))
 				difftest.Equal(t, published(t, agent), devices)
