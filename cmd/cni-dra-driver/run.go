@@ -70,10 +70,11 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 	var background sync.WaitGroup
 	background.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
-			if err := store.Removed(mounted...); err != nil {
-				fail(err)
+			now, _, err := o.node()
+			if gone := store.Removed(append(mounted, now.SocketDirs...)...); gone != nil {
+				fail(gone)
 			}
-			if now, _, err := o.node(); err != nil {
+			if err != nil {
 				log.Error("going on with the directories of the start", "error", err)
 			} else if err := moved(node, now); err != nil {
 				fail(err)

@@ -127,6 +127,9 @@ func TestDriverDoesNotStartWithMissingPrerequisites(t *testing.T) {
 		"/proc/self/fdinfo":                                                 func(o *options) { o.pluginsDir = "/proc/self/fdinfo" },
 		removed + " was removed on the node":                                func(o *options) { o.cdiDir = removed },
 		removed + " was removed on the node, ":                              func(o *options) { o.nriSocket = removed + "/nri.sock" },
+		removed + " was removed on the node, and": func(o *options) {
+			difftest.Write(t, o.nodeConfig, `{"stateDir": "`+o.pluginsDir+`/journal", "socketDirs": ["`+removed+`"]}`, 0o600)
+		},
 		`devices[1].sharing: the key is missing; write "shared" or "exclusive"`: func(o *options) { // otherwise an update would go on to other nodes
 			o.devices = o.nodeConfig + ".devices"
 			difftest.Write(t, o.devices, "devices:\n- {ifNames: [eth1], sharing: shared}\n- {ifNames: [eth2]}\n", 0o600)

@@ -164,6 +164,7 @@ func (a *Agent) removed() error {
 	dirs := []string{a.Plugin.Dir, filepath.Dir(a.NodeConfig), link.NetnsDir, node.StateDir, node.DeviceInfoDir, node.CDIDir}
 	if a.Injection != nil {
 		dirs = append(dirs, a.Injection.StageDir, filepath.Dir(a.Injection.Socket))
+		dirs = append(dirs, node.SocketDirs...)
 	}
 	return store.Removed(dirs...)
 }

@@ -335,8 +335,10 @@ func TestSettingsForOtherNodesAreReported(t *testing.T) {
 
 // A container's mount of a directory leads to that directory after the node has another one in its place.
 func TestAgentEndsWhenADirectoryOfTheNodeIsRemoved(t *testing.T) {
-	for _, name := range []string{"bin", "etc", "state", "info", "cdi", "nri", "run/containers"} {
+	for _, name := range []string{"bin", "etc", "state", "info", "cdi", "sockets", "nri", "run/containers"} {
 		r := newRig(t)
+		r.SocketDirs = []string{filepath.Join(r.dir, "sockets")}
+		r.settle()
 		r.Options.Injection.Socket = filepath.Join(r.dir, "nri/nri.sock")
 		path := filepath.Join(r.dir, name)
 		r.must(os.RemoveAll(path), os.MkdirAll(filepath.Dir(path), 0o755), os.Mkdir(path+".was", 0o755), os.Symlink(path+".was", path))
