@@ -327,6 +327,21 @@ func TestSandboxStartsWithoutAPIServer(t *testing.T) {
 	}
 }
 
+// The API server may answer which claims a pod uses, and nothing more.
+func TestSandboxStartsIfItsClaimCannotBeRead(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		claim := r.ClaimOf("a", "u1", "one", dratest.Net("x", "net1", ""))
+		r.ReadClaims(claim, nil)
+		r.Options.ClaimsOf = func(context.Context, state.Pod) ([]string, error) { return []string{"a"}, nil }
+		startSynchronized(r)
+		r.Prepare(claim)
+		r.ReadClaims(nil, errors.New("no answer"))
+		second := r.RunSandbox("s2", "two")
+		difftest.Says(t, r.CreateContainer(second, "u1_x"), "unresolvable CDI device")
+		r.EndPod(second)
+	})
+}
+
 // A claim keeps its UID when it is deallocated, and may keep its pod.
 func TestReallocatedClaimIsAttachedWithNewDevice(t *testing.T) {
 	inBubbles(t, func(t *testing.T, r *dratest.Rig, kind variant) {
