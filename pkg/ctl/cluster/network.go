@@ -77,7 +77,7 @@ type Record struct {
 	Why   string    `json:"why"` // more about the state, or why ADD found no device
 }
 
-// Fill adds what a node has on record: to attachments without a device in the API the device and the problem, and to all what
+// Fill adds what a node has on record of its attachments: to those without a device in the API the device and the problem, and to all what
 // containers do not get of it, and a state that is not as after ADD. A former sandbox of the pod may be on record too.
 func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
@@ -93,7 +93,7 @@ func Fill(list []Network, node string, records []Record) {
 	for n := range list {
 		a := &list[n]
 		r, there := by[key{a.Namespace, a.Pod, a.Interface}]
-		if !there || a.Node != node {
+		if !there {
 			continue
 		}
 		if r.Representor != "" && a.Device.Device == r.Device.Device {
