@@ -31,8 +31,10 @@ import (
 
 func TestAgentInstallsRestoresAndCounts(t *testing.T) {
 	r := newRig(t)
+	sandbox := filepath.Join(r.Injection.StageDir, "runs")
+	r.must(os.MkdirAll(sandbox+"/devinfo", 0o755), os.Symlink(aliveNetns, sandbox+"/netns"))
 	a, end := r.started()
-	difftest.Eventually(t, "healthy", func() bool { return healthy(a) })
+	difftest.Eventually(t, "healthy", func() bool { return healthy(a) && metrics(t, a)["devinfo_injection_sandboxes"] == 1 })
 	difftest.Eventually(t, "without a runtime", func() bool {
 		return strings.Contains(errorOf(a, agent.NRI), "nri.sock: check that the container runtime runs with NRI enabled")
 	})
@@ -47,6 +49,7 @@ func TestAgentInstallsRestoresAndCounts(t *testing.T) {
 		`devinfo_plugin_info{journal_format="3",version="v1.2.0"}`: 1, `devinfo_agent_info{revision="c0ffee",version="v9"}`: 1,
 		`devinfo_agent_component_healthy{component="settings"}`: 1, `devinfo_agent_component_healthy{component="plugin"}`: 1, `devinfo_agent_component_healthy{component="gc"}`: 1,
 		`devinfo_agent_component_healthy{component="attachments"}`: 1, `devinfo_agent_component_healthy{component="nri"}`: 0, `devinfo_gc_runs_total{result="failed"}`: 0,
+		`devinfo_injections_total{reason="late",result="rejected"}`: 0,
 	} {
 		if got, there := metrics(t, a)[name]; got != want || !there {
 			t.Errorf("%s is %v, %v", name, got, there)
@@ -110,6 +113,9 @@ func TestDisabledComponentsAreNotReported(t *testing.T) {
 	_, injects := got["devinfo_injection_sandboxes"]
 	difftest.Same(t, "metrics of injection", injects, false)
 	difftest.Same(t, "sweeps", got[`devinfo_gc_runs_total{result="ok"}`]+got[`devinfo_gc_runs_total{result="failed"}`], 0.0)
+	difftest.Write(t, r.NodeConfig, `{"logLevl": "info"}`, 0o644) // must not look like a node without attachments
+	blind, _ := r.started()
+	difftest.Eventually(t, "settings refused", func() bool { return strings.Contains(errorOf(blind, agent.Attachments), "logLevl") })
 }
 
 // Multus creates a missing directory with mode 000. The agent runs as root but lacks
