@@ -184,16 +184,10 @@ type sandbox struct {
 
 	order   int // higher for newer sandboxes
 	seen    time.Time
-	awaited bool  // the runtime waits until the sandbox is attached
-	ended   bool  // the runtime stopped the sandbox, or attaching it failed
-	err     error // why attaching it failed
-	refused []refusal
-}
-
-// refusal is a claim that the pod of a sandbox uses and did not get when it was checked, and the reason.
-type refusal struct {
-	claim string // its name
-	why   error
+	awaited bool             // the runtime waits until the sandbox is attached
+	ended   bool             // the runtime stopped the sandbox, or attaching it failed
+	err     error            // why attaching it failed
+	refused map[string]error // why the pod did not get claims that it uses when they were checked, by their names
 }
 
 func (sb *sandbox) isOf(pod state.Pod) bool { return sb.Pod.UID == pod.UID }

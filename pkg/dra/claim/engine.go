@@ -129,14 +129,17 @@ func New(o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTable(o.Netns, o.BootID)
+	t := &table{
+		netns: o.Netns, bootID: o.BootID, queue: workqueue.NewTypedDelayingQueue[string](), stopped: make(chan struct{}), changed: make(chan struct{}),
+		claims: map[string]*claim{}, expected: map[string]int{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
+	}
 	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
 	o.Devices.Metrics, o.Devices.Log, o.Devices.Reached = o.Metrics, o.Log, o.Reached
 	e := &Engine{Options: o, Node: devices.New(o.Devices, t)}
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, 5*time.Minute)
 	does := &steps{
 		options: o, table: t, files: files, node: e.Node, metrics: newMetrics(o.Metrics, e.Census),
-		reports: &reports{o.Driver, o.Status, o.Log, t, workqueue.NewTypedRateLimitingQueue(limits)},
+		reports: &reports{o, t, workqueue.NewTypedRateLimitingQueue(limits)},
 		notices: &notices{notify: o.Notify, sentAt: map[Notice]time.Time{}},
 		gate: &gate{table: t, written: map[string]written{}, Gate: network.Gate{
 			Kind: kind, Specs: store.Open(o.CDIDir), Hook: o.Gate, HostRoot: o.HostRoot, Unexposed: o.Unexposed, Node: e.Node, Reached: o.Reached, Log: o.Log,

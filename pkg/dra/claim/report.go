@@ -3,7 +3,6 @@ package claim
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -23,11 +22,9 @@ import (
 
 // reports writes the status of claims to the API server, at most four at a time.
 type reports struct {
-	driver string
-	write  func(context.Context, status.Report) error // see Options.Status
-	log    *slog.Logger
-	table  *table
-	queue  workqueue.TypedRateLimitingInterface[string] // claims whose status may have to be written
+	options Options
+	table   *table
+	queue   workqueue.TypedRateLimitingInterface[string] // claims whose status may have to be written
 }
 
 // run writes the status of queued claims until ctx ends. Each claim has its own back-off.
@@ -62,10 +59,10 @@ func (r *reports) send(ctx context.Context, uid string) {
 	if len(devices) > 0 {
 		limited, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()
-		err := r.write(limited, status.Report{Driver: r.driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
+		err := r.options.Status(limited, status.Report{Driver: r.options.Driver, Namespace: c.ref.Namespace, Name: c.ref.Name, UID: c.ref.UID, Devices: devices})
 		retry := status.Retry(err)
 		if err != nil {
-			r.log.Warn("cannot write the status of a claim", "claim", c.ref, "retry", retry, "error", err)
+			r.options.Log.Warn("cannot write the status of a claim", "claim", c.ref, "retry", retry, "error", err)
 		}
 		if retry {
 			r.queue.AddRateLimited(uid)
@@ -84,7 +81,7 @@ func (r *reports) send(ctx context.Context, uid string) {
 func (r *reports) devices(c *claim) []resourceapi.AllocatedDeviceStatus {
 	list := []resourceapi.AllocatedDeviceStatus{}
 	for _, at := range c.record.Attachments {
-		s := resourceapi.AllocatedDeviceStatus{Driver: r.driver, Pool: at.Pool, Device: at.Device, ShareID: at.ShareID}
+		s := resourceapi.AllocatedDeviceStatus{Driver: r.options.Driver, Pool: at.Pool, Device: at.Device, ShareID: at.ShareID}
 		ready := metav1.Condition{Type: "Ready", LastTransitionTime: metav1.NewTime(at.Ready.Since)}
 		var result json.RawMessage
 		switch {

@@ -32,7 +32,7 @@ func (e *Engine) checkClaims(ctx context.Context, sb *sandbox, others []*claim) 
 			var why error
 			if why, err = e.checkClaim(ctx, c, sb); why != nil {
 				errs = append(errs, why)
-				e.table.do(func() { sb.refused = append(sb.refused, refusal{c.ref.Name, why}) })
+				e.table.do(func() { sb.refused[c.ref.Name] = why })
 			}
 		}
 	}

@@ -18,7 +18,7 @@ func sandboxOf(p *api.PodSandbox) *sandbox {
 	namespaces := p.GetLinux().GetNamespaces()
 	return &sandbox{
 		ID: p.GetId(), Pod: state.Pod{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid()},
-		Netns: nri.Namespace("network", namespaces).GetPath(), userns: nri.Namespace("user", namespaces) != nil,
+		Netns: nri.Namespace("network", namespaces).GetPath(), userns: nri.Namespace("user", namespaces) != nil, refused: map[string]error{},
 	}
 }
 

@@ -1,6 +1,8 @@
 package claim
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"devinfo-cni.io/pkg/core/state"
@@ -78,9 +80,9 @@ func (t *table) failSandbox(sb *sandbox, why error) {
 
 // refusalOf returns why the pod of a sandbox has not got a claim that it uses, or nil. The mutex must be held.
 func (t *table) refusalOf(sb *sandbox) error {
-	for _, r := range sb.refused {
-		if !named(t.claimsOf(sb.Pod), r.claim) {
-			return r.why
+	for _, claim := range slices.Sorted(maps.Keys(sb.refused)) {
+		if !named(t.claimsOf(sb.Pod), claim) {
+			return sb.refused[claim]
 		}
 	}
 	return nil

@@ -36,15 +36,6 @@ type table struct {
 	stopping  bool                     // no new ADD may start
 }
 
-func newTable(netns func(string) error, bootID string) *table {
-	return &table{
-		netns: netns, bootID: bootID,
-		queue:   workqueue.NewTypedDelayingQueue[string](),
-		stopped: make(chan struct{}), changed: make(chan struct{}),
-		claims: map[string]*claim{}, expected: map[string]int{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
-	}
-}
-
 // do calls f with the mutex held.
 func (t *table) do(f func()) {
 	t.mu.Lock()

@@ -54,10 +54,8 @@ func checkIPs(raw json.RawMessage) error {
 		return err
 	}
 	for _, text := range list {
-		if _, err := netip.ParsePrefix(text); err == nil {
-			continue
-		}
-		if addr, err := netip.ParseAddr(text); err != nil || addr.Zone() != "" {
+		_, noPrefix := netip.ParsePrefix(text)
+		if addr, err := netip.ParseAddr(text); noPrefix != nil && (err != nil || addr.Zone() != "") {
 			return fmt.Errorf("%q is not an address, with or without prefix length", text)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 
 	"devinfo-cni.io/pkg/core/state"
 )
@@ -163,12 +164,11 @@ func (p Policy) isOurs(c resourceapi.DeviceAllocationConfiguration) bool {
 // checkRequest refuses requests that cannot have a network, and reports whether a request may have several devices.
 // The API requires drivers to refuse unknown allocation modes.
 func checkRequest(requests []resourceapi.DeviceRequest, result resourceapi.DeviceRequestAllocationResult) (several bool, wrong *Refusal) {
-	isTrue := func(b *bool) bool { return b != nil && *b }
 	r := lookUp(requests, result.Request)
 	switch {
 	case r == nil:
 		return false, refuse("", "the allocated request is missing from the claim's spec", "delete the claim and create it again")
-	case isTrue(r.AdminAccess) || isTrue(result.AdminAccess):
+	case ptr.Deref(r.AdminAccess, false) || ptr.Deref(result.AdminAccess, false):
 		return false, refuse("adminAccess", "adminAccess: true: this gives access to devices in use, and an attached device cannot be attached again", "remove adminAccess")
 	case !slices.Contains([]resourceapi.DeviceAllocationMode{"", resourceapi.DeviceAllocationModeExactCount, resourceapi.DeviceAllocationModeAll}, r.AllocationMode):
 		return false, refuse("allocationMode", fmt.Sprintf("allocationMode %q is not known", r.AllocationMode), "use allocationMode: ExactCount or All, or update the driver")
