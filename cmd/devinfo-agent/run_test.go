@@ -140,7 +140,11 @@ func TestUninstallReportsARunningAgent(t *testing.T) {
 	httpstatustest.WaitHealth(t, address, "[+] plugin")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // like SIGTERM
-	o, err := parsed(t, "--node-config="+n.at("etc/node.json"), "--cni-bin-dir="+n.at("bin"), "--run-dir="+n.at("run"), "--uninstall")
+	flags := []string{"--node-config=" + n.at("etc/node.json"), "--cni-bin-dir=" + n.at("bin"), "--run-dir=" + n.at("run")}
+	o, err := parsed(t, append(flags, "--inject=false")...)
+	difftest.Must(t, err, run(ctx, o, commandline.Logger(o.logFormat, o.verbosity))) // it only waits
+	difftest.Equal(t, []bool{o.Settings == nil, o.Injection == nil}, []bool{true, true})
+	o, err = parsed(t, append(flags, "--uninstall")...)
 	n.must(err)
 	difftest.Says(t, run(ctx, o, commandline.Logger(o.logFormat, o.verbosity)),
 		"--uninstall: another devinfo-agent runs on this node: it holds the lock "+n.at("run/lock")+": delete its DaemonSet first")
