@@ -1,12 +1,15 @@
 package settings
 
 import (
+	"os"
 	"syscall"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/pkg/host/rtnetlink"
 	"devinfo-cni.io/pkg/host/stack"
 	"devinfo-cni.io/test/difftest"
@@ -41,6 +44,42 @@ func TestTextIsForPeople(t *testing.T) {
 		difftest.Same(t, value, Dump{setting: value}.Text(setting), want)
 	}
 	difftest.Equal(t, []int{len(short(make([]byte, 128))), len(short(make([]byte, 129)))}, []int{256, len("sha256:") + 64})
+}
+
+// A driver has no answer to many requests. What the process or the kernel lacks is no such answer: what a pod has set would
+// stay for the next one.
+func TestOnlyADriverHasNoAnswer(t *testing.T) {
+	ops := []netlink.GenlOp{{ID: unix.ETHTOOL_MSG_RINGS_GET, Flags: unix.GENL_CMD_CAP_DUMP}, {ID: unix.ETHTOOL_MSG_WOL_GET, Flags: unix.GENL_CMD_CAP_DUMP}}
+	wol := rtnetlink.Attribute{Kind: 2, Value: []byte{7, 0, 0, 0}, Raw: []byte{8, 0, 2, 0, 7, 0, 0, 0}}
+	for failed, want := range map[error]error{
+		syscall.EOPNOTSUPP: nil, syscall.EPERM: nil, syscall.EINVAL: nil, syscall.EIO: nil, syscall.EBUSY: nil, syscall.ENODEV: nil,
+		syscall.EMFILE: syscall.EMFILE, syscall.ENFILE: syscall.ENFILE, syscall.ENOMEM: syscall.ENOMEM, syscall.ENOBUFS: syscall.ENOBUFS,
+		syscall.EINTR: syscall.EINTR, syscall.EBADMSG: syscall.EBADMSG, os.ErrClosed: os.ErrClosed,
+	} {
+		s := Dump{}
+		err := readAnswers(ops, func(command uint8) ([]rtnetlink.Attribute, error) {
+			if command == unix.ETHTOOL_MSG_RINGS_GET {
+				return nil, failed
+			}
+			return []rtnetlink.Attribute{wol}, nil
+		}, s)
+		if difftest.Is(t, err, want); want == nil {
+			difftest.Equal(t, s, Dump{"wol": "0800020007000000"})
+		}
+	}
+}
+
+// An interface that vanishes while it is read would have no settings of ethtool.
+func TestEthtoolOfAnInterfaceThatVanishedIsAnError(t *testing.T) {
+	linktest.Run(t, func(t *testing.T) {
+		c := rtnetlink.Dial()
+		defer c.Close()
+		difftest.Is(t, readEthtool(c, 1000, Dump{}), rtnetlink.ErrNoInterface)
+		one, err := nl.Subscribe(unix.NETLINK_GENERIC)
+		difftest.Must(t, err, one.Close())
+		_, err = askEthtool(map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: one}}, unix.GENL_ID_CTRL, 1, unix.ETHTOOL_MSG_RINGS_GET)
+		difftest.Says(t, err, "use of closed file") // each request uses it
+	})
 }
 
 // Few drivers take programs to the hardware, and the namespaces of tests have no such driver.

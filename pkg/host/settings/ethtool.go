@@ -68,8 +68,8 @@ func ethtoolCommand(setting string) (command uint8) {
 	return command
 }
 
-// readEthtool adds the answers of all requests. A driver has no answer to many of them.
-func readEthtool(index int, s Dump) error {
+// readEthtool adds the answers of all requests. If the interface does not exist, the error is [rtnetlink.ErrNoInterface].
+func readEthtool(c rtnetlink.Conn, index int, s Dump) error {
 	family, err := netlink.GenlFamilyGet("ethtool")
 	if errors.Is(err, syscall.ENOENT) {
 		s[Ethtool] = "none"
@@ -78,7 +78,34 @@ func readEthtool(index int, s Dump) error {
 	if err != nil {
 		return err
 	}
-	for _, op := range family.Ops {
+	socket, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	sockets := map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
+	return readAnswers(family.Ops, func(command uint8) ([]rtnetlink.Attribute, error) {
+		attrs, err := askEthtool(sockets, family.ID, index, command)
+		if errors.Is(err, syscall.ENODEV) { // also of a driver without a PHY
+			if _, gone := c.Get(rtnetlink.Local, index, rtnetlink.SkipStats); gone != nil {
+				return nil, gone
+			}
+		}
+		return attrs, err
+	}, s)
+}
+
+// ofDriver reports whether a driver may have returned an error, rather than this process or the kernel lacking something or the
+// answer being broken.
+func ofDriver(err error) bool {
+	others := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EINTR, syscall.EBADMSG}
+	return errors.As(err, new(syscall.Errno)) && !slices.ContainsFunc(others, func(other error) bool { return errors.Is(err, other) })
+}
+
+// readAnswers adds the answers to all requests that read settings. A driver has no answer to many of them. Other errors are
+// returned, because a setting without an answer is not restored.
+func readAnswers(ops []netlink.GenlOp, ask func(command uint8) ([]rtnetlink.Attribute, error), s Dump) error {
+	for _, op := range ops {
 		command := uint8(op.ID)
 		known, is := ethtool[command]
 		name := known.name
@@ -88,7 +115,10 @@ func readEthtool(index int, s Dump) error {
 		if op.Flags&unix.GENL_CMD_CAP_DUMP == 0 || name == "" {
 			continue
 		}
-		attrs, _ := askEthtool(family.ID, index, command)
+		attrs, err := ask(command)
+		if err != nil && !ofDriver(err) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 		var value []byte
 		for _, a := range attrs {
 			if !slices.Contains(known.skip, a.Kind) {
@@ -112,9 +142,11 @@ func ethtoolRequest(family uint16, index int, command uint8, flags, ack int) *nl
 	return req
 }
 
-// askEthtool returns the answer without its header.
-func askEthtool(family uint16, index int, command uint8) ([]rtnetlink.Attribute, error) {
-	answers, err := ethtoolRequest(family, index, command, unix.ETHTOOL_FLAG_COMPACT_BITSETS, 0).Execute(unix.NETLINK_GENERIC, 0)
+// askEthtool returns the answer without its header. Without sockets, the request opens one.
+func askEthtool(sockets map[int]*nl.SocketHandle, family uint16, index int, command uint8) ([]rtnetlink.Attribute, error) {
+	req := ethtoolRequest(family, index, command, unix.ETHTOOL_FLAG_COMPACT_BITSETS, 0)
+	req.Sockets = sockets
+	answers, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil || len(answers) == 0 {
 		return nil, err
 	}
@@ -136,7 +168,7 @@ func setEthtool(index int, command uint8, to string) error {
 	if err != nil {
 		return err
 	}
-	now, err := askEthtool(family.ID, index, command)
+	now, err := askEthtool(nil, family.ID, index, command)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func (Kernel) Settings(i link.Interface) (s Dump, err error) {
 	defer c.Close()
 	if s, err = get(c, i.Index); err == nil {
 		readPrograms(i.Index, s)
-		err = readEthtool(i.Index, s)
+		err = readEthtool(c, i.Index, s)
 	}
 	return s, failed(i.Name, "read settings", err)
 }
