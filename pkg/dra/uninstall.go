@@ -62,8 +62,8 @@ func InUse(claims []*state.Claim, problems []state.Problem) error {
 }
 
 // Uninstall removes the installation. The driver must not be running. If claims are on record, Uninstall returns
-// [ErrInUse] and removes nothing. With force it removes everything except the records, their leases and
-// the cached results, which the next driver needs.
+// [ErrInUse] and removes nothing. With force it removes everything except the records, their leases, the
+// cached results and the settings, which the next driver needs.
 func (i Installation) Uninstall(ctx context.Context, force bool) error {
 	files, err := state.Open(i.StateDir)
 	if err != nil {
@@ -86,7 +86,7 @@ func (i Installation) Uninstall(ctx context.Context, force bool) error {
 		return err
 	}
 	isOnRecord := func(uid string) bool { return onRecord[uid] }
-	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), devices.CollectLeases(i.Journal, isOnRecord), i.removeSpecs(), i.removePrograms()); err != nil {
+	if err := errors.Join(removeSlices(ctx, i.Client, i.Driver, i.Node), devices.CollectLeases(i.Journal, isOnRecord), i.removeSpecs(), i.removePrograms(len(onRecord) > 0)); err != nil {
 		return err
 	}
 	return i.removeDirs(len(onRecord) > 0) // last, so that the records remain if an earlier part fails
@@ -124,8 +124,9 @@ func (i Installation) removeSpecs() error {
 }
 
 // removePrograms removes cni-dra-gate, the plugin and the settings of an agent. It leaves the last two if the driver has not
-// installed the plugin, if devinfo-agent keeps it, or if attachments need it for their DEL.
-func (i Installation) removePrograms() error {
+// installed the plugin, if devinfo-agent keeps it, or if attachments need it for their DEL. If keep is true, the settings remain
+// too, because they say where the leases of claims are.
+func (i Installation) removePrograms(keep bool) error {
 	if err := install.RemoveProgram(i.Gate); err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (i Installation) removePrograms() error {
 		i.Log.Info("left the plugin in place, because devinfo-agent or an administrator has installed it")
 		return nil
 	}
-	if err == nil {
+	if err == nil && !keep {
 		_, err = i.Settings.Remove()
 	}
 	return err
