@@ -46,7 +46,7 @@ func health(w http.ResponseWriter, checks []Check) {
 // Limits, because every pod can reach an open port.
 const (
 	scrapes  = 4   // concurrent requests of /metrics
-	others   = 100 // connections from elsewhere than this node, 20 KB each
+	others   = 100 // connections from other addresses than loopback, 20 KB each
 	patience = 30 * time.Second
 	idle     = 2 * time.Minute // longer than a usual scrape interval
 )
@@ -113,7 +113,8 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, che
 	return fmt.Errorf("%s: %w", address, err)
 }
 
-// limited returns a hook that closes each connection of others beyond their limit. The kubelet's probe comes from this node.
+// limited returns a hook that closes each connection of others beyond their limit. The kubelet's probe is none of them, if its
+// host is 127.0.0.1.
 func limited() func(net.Conn, http.ConnState) {
 	var open atomic.Int32
 	return func(c net.Conn, state http.ConnState) {

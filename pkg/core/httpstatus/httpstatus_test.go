@@ -129,7 +129,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	}
 }
 
-// A pod that opens connections must not use up the node's memory, nor keep the kubelet's probe out, which comes from the node.
+// A pod that opens connections must not use up the node's memory, nor keep out the kubelet's probe, whose host is 127.0.0.1.
 func TestOthersHaveFewConnections(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		lo, err := netlink.LinkByName("lo")
@@ -149,6 +149,6 @@ func TestOthersHaveFewConnections(t *testing.T) {
 		for n := range 2 * most {
 			difftest.Same(t, fmt.Sprint("connection ", n+1, " is answered"), open("192.0.2.1:9810"), n < most)
 		}
-		difftest.Same(t, "the node is answered", open("127.0.0.1:9810"), true)
+		difftest.Same(t, "the kubelet is answered", open("127.0.0.1:9810"), true)
 	})
 }
