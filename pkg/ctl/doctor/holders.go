@@ -55,6 +55,8 @@ type hold struct {
 	pod string // namespace/name; "" = only the network namespace is known
 	by  string // "DRA", "DRA driver sriov.example.com", "CNI", "claim shop/net", "device plugin example.com/vf" or "sriov-cni's lock"
 	ns  string // path of the network namespace; "" = not known
+
+	claimed bool // the kubelet lists a claim of the pod, which may still wait for it
 }
 
 func (h hold) String() string {
@@ -86,10 +88,10 @@ func (e *Evidence) holds() map[string][]hold {
 		if a.Claim != "" {
 			by = "DRA"
 		}
-		add(hold{a.PodName(), by, a.Netns}, a.Has...)
+		add(hold{pod: a.PodName(), by: by, ns: a.Netns}, a.Has...)
 	}
 	for _, c := range e.Unrecorded {
-		add(hold{"", "claim " + c.Claim, c.Of.Netns}, c.Has...)
+		add(hold{by: "claim " + c.Claim, ns: c.Of.Netns}, c.Has...)
 	}
 	if e.Live == nil {
 		return all
@@ -99,7 +101,7 @@ func (e *Evidence) holds() map[string][]hold {
 		if c.Driver != "cni.dra.networking.x-k8s.io" {
 			by += " driver " + c.Driver
 		}
-		add(hold{pod: c.Pod, by: by}, c.PCI...)
+		add(hold{pod: c.Pod, by: by, claimed: true}, c.PCI...)
 	}
 	for _, d := range e.Live.Devices {
 		add(hold{pod: d.Pod, by: "device plugin " + d.Resource}, d.Device)
@@ -112,14 +114,13 @@ func (e *Evidence) holds() map[string][]hold {
 	return all
 }
 
-// quarrel reports whether two holds contradict each other. b comes after a in [Evidence.holds]. Of a claim that several pods
-// name, the kubelet lists those that wait too.
+// quarrel reports whether two holds contradict each other. b comes after a in [Evidence.holds].
 func quarrel(a, b hold) bool {
-	claims := strings.HasPrefix(a.by, "DRA")
 	if a.pod == "" || b.pod == "" {
 		return a.ns != "" && b.ns != "" && a.ns != b.ns
 	}
-	return a.pod != b.pod && !(claims && a.by == b.by) || claims && strings.HasPrefix(b.by, "device plugin")
+	waits := b.claimed && a.by == b.by
+	return a.pod != b.pod && !waits || strings.HasPrefix(a.by, "DRA") && strings.HasPrefix(b.by, "device plugin")
 }
 
 func holders(e *Evidence, list *findings) {
