@@ -53,13 +53,14 @@ func (n *Node) Slices(ctx context.Context) (list []inventory.Slice, ok bool) {
 	// Keep slices without devices. Each slice contains the number of slices in the pool, so a changed number would
 	// rewrite all of them.
 	for _, slice := range inventory.Slices(s.published) {
-		devices := slices.DeleteFunc(slice.Devices, func(d resourceapi.Device) bool {
-			return s.withheld[d.Name] != nil || d.Taints != nil && n.untainted.Load() // the scheduler would allocate it
-		})
+		devices := slices.DeleteFunc(slice.Devices, func(d resourceapi.Device) bool { return s.withheld[d.Name] != nil || n.lacksTaint(d) })
 		list = append(list, inventory.Slice{Devices: n.numaLists(devices)})
 	}
 	return list, true
 }
+
+// lacksTaint reports whether the API server would drop the taint of a device, so that the scheduler would allocate it.
+func (n *Node) lacksTaint(d resourceapi.Device) bool { return d.Taints != nil && n.untainted.Load() }
 
 // Withheld returns the devices that must not be allocated again, because they are not restored yet.
 func (n *Node) Withheld() map[string]*state.Attachment { return n.having((*state.Attachment).Withheld) }
@@ -243,6 +244,8 @@ func (n *Node) leaveOffer(s survey) {
 		}
 		if at := s.withheld[name]; at != nil {
 			one.Why = "its last DEL failed, or it is not restored yet: " + at.DelError
+		} else if n.lacksTaint(as) {
+			one.Why = "it should have the taint " + as.Taints[0].Key + ", and the API server drops taints: enable the feature gate DRADeviceTaints"
 		}
 		offer.Devices = append(offer.Devices, one)
 	}

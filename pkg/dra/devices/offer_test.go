@@ -159,6 +159,14 @@ func TestTaintedDevicesAreLeftOutIfTheServerDropsTaints(t *testing.T) {
 	n.OthersError = errors.New("the kubelet does not answer")
 	r.StartOffering(client, n)
 	dratest.WaitDevices(t, client, "cni", dratest.PF)
+	offer, err := state.ReadOffer(r.Options.StateDir)
+	difftest.Must(t, err)
+	for _, d := range offer.Devices {
+		difftest.Same(t, d.Name+" is said to be offered", d.Why == "", d.Name == dratest.PF)
+		if d.Name == dratest.VF0 {
+			difftest.Says(t, errors.New(d.Why), "devinfo-cni.io/allocation-unknown", "DRADeviceTaints")
+		}
+	}
 	n.Change(func() { n.OthersError = nil })
 	dratest.WaitDevices(t, client, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF2, dratest.VF3)
 	n.Change(func() { n.OthersError = errors.New("the kubelet does not answer") })
