@@ -3,6 +3,7 @@ package devinfo
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -20,12 +21,12 @@ func (c *Call) gc() error {
 	if err := c.Journal.Own(); err != nil {
 		return err
 	}
-	claimed, errs := c.collect()
-	if c.Config.Valid != nil && len(c.Config.Delegates) > 0 {
+	valid, errs := c.collect()
+	if valid != nil && len(c.Config.Delegates) > 0 {
 		n, err := c.network()
 		errs = append(errs, err)
 		if err == nil {
-			for _, err := range n.GC(append(c.Config.Valid, claimed...)) {
+			for _, err := range n.GC(valid) {
 				errs = append(errs, failure.OfDelegate("GC", err))
 			}
 		}
@@ -33,17 +34,19 @@ func (c *Call) gc() error {
 	return failure.Join(append(errs, c.Sweep(func() {}))...)
 }
 
-// collect deletes the attachments of this network that the runtime does not list, as DEL does.
+// collect deletes the attachments of this network that the runtime does not list, as DEL does. It returns those that delegates
+// must keep; nil = unknown, because the runtime passes no list, or the journal cannot be read.
 //
 // CRI-O and cnitool pass no list if they know no attachments. collect then deletes only stale attachments. Of those by a
-// claim it never deletes others, and returns them: cni-dra-driver has added them, and no runtime lists them.
-func (c *Call) collect() (claimed []types.GCAttachment, errs []error) {
+// claim it never deletes others: cni-dra-driver has added them, and no runtime lists them.
+func (c *Call) collect() (valid []types.GCAttachment, errs []error) {
 	listed := make(map[types.GCAttachment]bool, len(c.Config.Valid))
 	for _, v := range c.Config.Valid {
 		listed[v] = true
 	}
-	keys, err := c.Journal.All()
-	errs = append(errs, err)
+	keys, unread := c.Journal.All()
+	errs = append(errs, unread)
+	kept := slices.Clone(c.Config.Valid)
 	for _, key := range keys {
 		this := types.GCAttachment{ContainerID: key.ContainerID, IfName: key.IfName}
 		if key.Network != c.Config.Name || listed[this] {
@@ -54,14 +57,18 @@ func (c *Call) collect() (claimed []types.GCAttachment, errs []error) {
 		switch {
 		case err != nil && !errors.As(err, new(*store.CorruptError)):
 			errs = append(errs, fmt.Errorf("attachment %s: %w", key, err))
+			kept = append(kept, this)
 		case c.Config.Valid != nil && !byClaim || c.About(key).Stale(e):
 			_, err := c.Collect(key, e, func(e *journal.Entry) { c.deletion(key).reconstruct(e) })
 			errs = append(errs, err)
-		case byClaim:
-			claimed = append(claimed, this)
+		default:
+			kept = append(kept, this)
 		}
 	}
-	return claimed, errs
+	if c.Config.Valid == nil || unread != nil {
+		return nil, errs
+	}
+	return kept, errs
 }
 
 // deletion returns the call that a DEL of another attachment of the network would be.
