@@ -231,7 +231,11 @@ func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		shared := r.ClaimOf("a", "u1", "one", dratest.Net("x", "net1", ""))
 		r.ReadClaims(shared, nil)
-		r.Options.ClaimsOf = func(_ context.Context, pod state.Pod) ([]string, error) {
+		r.Options.ClaimsOf = func(ctx context.Context, pod state.Pod) ([]string, error) {
+			if pod.Name == "unanswered" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
 			difftest.Same(t, "the pod that is read", pod.Name, "two")
 			time.Sleep(5 * time.Second)
 			return []string{"a"}, nil
@@ -247,7 +251,7 @@ func TestLateRefusalOfSharedClaimIsReported(t *testing.T) {
 		difftest.Says(t, createContainer(r, second), "pod ns/two: claim ns/a is held by pod ns/one")
 		ended := r.Sandbox("s3", "ended") // some runtimes list it until it is removed
 		r.RemoveNetns(ended)
-		startSynchronized(r, first, second, ended)
+		startSynchronized(r, r.Sandbox("s0", "unanswered"), first, second, ended)
 		time.Sleep(6 * time.Second)
 		difftest.Says(t, createContainer(r, second), "pod ns/two: claim ns/a is held by pod ns/one")
 		difftest.Must(t, createContainer(r, first))

@@ -257,19 +257,15 @@ func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 		e.table.sandboxes, e.table.synced = listed, true
 	})
 	e.table.sweep()
-	go func() {
-		limited, cancel := context.WithTimeout(context.Background(), readLimit)
-		defer cancel()
-		for _, sb := range added {
-			e.checkRunning(limited, sb)
-		}
-	}()
+	for _, sb := range added {
+		go e.checkRunning(sb) // none of them waits for the answer about another
+	}
 	return nil, nil
 }
 
 // checkRunning checks the claims of a sandbox whose start nobody waits for. [Engine.CreateContainer] keeps out its containers
 // while it has not got them.
-func (e *Engine) checkRunning(ctx context.Context, sb *sandbox) {
+func (e *Engine) checkRunning(sb *sandbox) {
 	e.table.observe([]state.Pod{sb.Pod})
 	var others []*claim
 	e.table.do(func() {
@@ -280,7 +276,9 @@ func (e *Engine) checkRunning(ctx context.Context, sb *sandbox) {
 	if len(others) == 0 {
 		return
 	}
-	if err := e.checkClaims(ctx, sb, others); err != nil {
+	limited, cancel := context.WithTimeout(context.Background(), readLimit)
+	defer cancel()
+	if err := e.checkClaims(limited, sb, others); err != nil {
 		e.notices.send(sb.Pod, NoticeFailed, err.Error())
 	}
 }
