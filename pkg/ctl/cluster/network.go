@@ -77,8 +77,9 @@ type Record struct {
 	Why   string    `json:"why"` // more about the state, or why ADD found no device
 }
 
-// Fill adds what a node has on record of its attachments: to those without a device in the API the device and the problem, and to all what
-// containers do not get of it, and a state that is not as after ADD. A former sandbox of the pod may be on record too.
+// Fill adds what a node has on record of its attachments: to those without a device in the API the device and the problem,
+// and to all what containers do not get of it, and a state that is not as after ADD. A former sandbox of the pod may be on
+// record too.
 func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Record{}
