@@ -170,7 +170,7 @@ func BenchmarkPrepareWithMetadata(b *testing.B) {
 		r.NoMetadata = noMetadata
 		claim := benchClaim(r, 0)
 		r.StartKubelet(dratest.APIServer(nil, claim), 0)
-		plugin, references := r.CallAsKubelet([]*resourceapi.ResourceClaim{claim})
+		plugin, references := dratest.CallAsKubelet(r, []*resourceapi.ResourceClaim{claim})
 		return func() time.Duration {
 			took := timed(func() {
 				answer, err := plugin.NodePrepareResources(b.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})

@@ -231,7 +231,7 @@ func TestCallOfAPIServerThatFailsIsSaidAndRepeated(t *testing.T) {
 			dratest.WaitDevices(t, server, dratest.SF4, dratest.SF7, "cni", dratest.PF, dratest.VF0, dratest.VF3)
 			difftest.Same(t, "shares devices", r.Agent.Node.Sharing(), true)
 
-			plugin, references := r.CallAsKubelet([]*resourceapi.ResourceClaim{made})
+			plugin, references := dratest.CallAsKubelet(r, []*resourceapi.ResourceClaim{made})
 			if fault != noObject {
 				_, err := plugin.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
 				difftest.Says(t, err, "made up")

@@ -74,7 +74,7 @@ func (r *Rig) PrepareByKubelet(claims ...*resourceapi.ResourceClaim) map[string]
 // AskToPrepare is PrepareByKubelet for claims that may be refused.
 func (r *Rig) AskToPrepare(claims ...*resourceapi.ResourceClaim) map[string]*drapb.NodePrepareResourceResponse {
 	r.T.Helper()
-	plugin, references := r.CallAsKubelet(claims)
+	plugin, references := CallAsKubelet(r, claims)
 	answer, err := plugin.NodePrepareResources(r.T.Context(), &drapb.NodePrepareResourcesRequest{Claims: references})
 	difftest.Must(r.T, err)
 	return answer.GetClaims()
@@ -83,7 +83,7 @@ func (r *Rig) AskToPrepare(claims ...*resourceapi.ResourceClaim) map[string]*dra
 // UnprepareByKubelet unprepares claims through the kubelet's API.
 func (r *Rig) UnprepareByKubelet(claims ...*resourceapi.ResourceClaim) {
 	r.T.Helper()
-	plugin, references := r.CallAsKubelet(claims)
+	plugin, references := CallAsKubelet(r, claims)
 	answer, err := plugin.NodeUnprepareResources(r.T.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: references})
 	difftest.Must(r.T, err)
 	for uid, a := range answer.Claims {
@@ -92,7 +92,7 @@ func (r *Rig) UnprepareByKubelet(claims ...*resourceapi.ResourceClaim) {
 }
 
 // CallAsKubelet returns the plugin of the kubelet's API, and references to claims.
-func (r *Rig) CallAsKubelet(claims []*resourceapi.ResourceClaim) (plugin drapb.DRAPluginClient, references []*drapb.Claim) {
+func CallAsKubelet(r *Rig, claims []*resourceapi.ResourceClaim) (plugin drapb.DRAPluginClient, references []*drapb.Claim) {
 	r.T.Helper()
 	for _, c := range claims {
 		references = append(references, &drapb.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)})
