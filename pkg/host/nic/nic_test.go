@@ -23,11 +23,16 @@ import (
 
 func TestTableNamesEachCardOnce(t *testing.T) {
 	ids, drivers := map[string]string{}, map[string]bool{}
-	for _, f := range nic.Families {
+	for _, f := range nic.Families() {
 		if drivers[f.Driver] {
 			t.Errorf("two rows have the driver %s", f.Driver)
 		}
 		drivers[f.Driver] = true
+		for _, found := range f.Finds {
+			if !slices.Contains([]string{nic.VF, nic.Switchdev, nic.RDMA, nic.VDPA, nic.VFIO}, found) {
+				t.Errorf("%s: finds %q, which is none of the words", f.Driver, found)
+			}
+		}
 		for _, p := range f.Products {
 			for _, id := range slices.Concat(p.IDs, p.VFs) {
 				if ids[id] != "" {
@@ -45,7 +50,7 @@ func TestTableNamesEachCardOnce(t *testing.T) {
 // The table and package hostdev must agree which drivers prove that a function has one port.
 func TestSeveralPortsAreThoseOfCode(t *testing.T) {
 	const dir = "devices/pci0000:00/0000:3b:00.0/"
-	for _, f := range nic.Families {
+	for _, f := range nic.Families() {
 		for _, driver := range []string{f.Driver, f.VFDriver} {
 			if driver == "" || slices.Contains([]string{"hv_netvsc", "cxi_core", "efa", "erdma", "pds_core"}, driver) { // no interface on a PCI function
 				continue
@@ -149,7 +154,7 @@ func TestSeenNamesTheCardsOfCapturedHosts(t *testing.T) {
 // test/vm, and a date with versions for each report.
 func TestTrialsAreThere(t *testing.T) {
 	machine := difftest.Read(t, "../../../test/vm/README.md")
-	for _, f := range nic.Families {
+	for _, f := range nic.Families() {
 		for _, trial := range f.Tried {
 			switch trial.How {
 			case nic.Emulated:
@@ -161,6 +166,9 @@ func TestTrialsAreThere(t *testing.T) {
 				if trial.Date == "" || trial.With == "" {
 					t.Errorf("%s: a report without date and versions", f.Driver)
 				}
+			case nic.Written, nic.Captured:
+			default:
+				t.Errorf("%s: tried by %q, which is none of the words", f.Driver, trial.How)
 			}
 			if _, err := os.Stat("../../../testdata/hosts/" + trial.Host + ".txtar"); errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%s: testdata/hosts has no capture %q", f.Driver, trial.Host)

@@ -13,7 +13,7 @@ import (
 
 const (
 	page  = "../../../docs/devices.md"
-	begin = "<!-- This table is pkg/host/nic/table.go: change it there, then go test ./pkg/host/nic -update -->\n"
+	begin = "<!-- This table is pkg/host/nic/table.json: change it there, then go test ./pkg/host/nic -update -->\n"
 	end   = "<!-- end of the table -->\n"
 )
 
@@ -30,7 +30,7 @@ func TestPageHasTable(t *testing.T) {
 func table() string {
 	var out strings.Builder
 	out.WriteString("| NIC | driver; of VFs | found | limits | tried |\n|---|---|---|---|---|\n")
-	for _, f := range nic.Families {
+	for _, f := range nic.Families() {
 		var names []string
 		for _, p := range f.Products {
 			if len(p.IDs) > 0 || len(p.VFs) == 0 || len(f.Products) == 1 {

@@ -18,7 +18,7 @@ func TestPageOfNICsNamesDriversThatAreReset(t *testing.T) {
 	if page := strings.Join(strings.Fields(difftest.Read(t, "../../../../docs/devices.md")), " "); !strings.Contains(page, want) {
 		t.Errorf("docs/devices.md does not say %q", want)
 	}
-	for _, f := range nic.Families {
+	for _, f := range nic.Families() {
 		if slices.Contains(resettable, f.VFDriver) && slices.Contains(f.Finds, nic.RDMA) {
 			t.Errorf("%s: its VFs are reset, and have RDMA devices", f.VFDriver)
 		}
