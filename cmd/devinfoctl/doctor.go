@@ -20,26 +20,13 @@ import (
 	"devinfo-cni.io/pkg/ctl/output"
 )
 
-const doctorHelp = `Examines the whole node. Problems come first, each with its remedy. The checks are
+var doctorHelp = `Examines the whole node. Problems come first, each with its remedy. A check passes if
 
-  attachments  the journal, the claims, the files, the namespaces and the devices agree
-  leases       cni-dra-driver has a record of each claim with a lease
-  holders      no VF has two holders: exclusive leases, device plugins, sriov-cni
-  allocations  the node has each device that the kubelet has given to a pod
-  usable       the next pod can use each VF, SF and vDPA device that no pod has
-  leftovers    the free VFs of a PF have the same VLAN, trust, rates, spoof check and MAC
-  addresses    no two VFs have the same MAC, except in the bond of a pod
-  cards        how devinfo was tried on NICs like those of this node
-  plugin       the devinfo plugin is installed, and is of this program's build
-  settings     the node settings can be used
-  networks     the network configurations with devinfo on this node are right: order,
-               versions, capabilities
-  directories  the directories of CNI and CDI can be used, and ADD can write to its own
-  runtime      the container runtime offers NRI
-  offer        the rules of cni-dra-driver name devices of this node
-
-The check "sight" lists the facts that could not be read. doctor runs the configured plugins with
-CNI_COMMAND=VERSION, which changes nothing. A capture is examined as of its time.
+` + doctor.Checks() + `
+It says nothing if there is nothing to check, or if it could not read everything that tells. The
+check "sight" lists what could not be read, and "cards" how devinfo was tried on NICs like those of
+this node. doctor runs the configured plugins with CNI_COMMAND=VERSION, which changes nothing. A
+capture is examined as of its time.
 
 A level is error, warning, unknown, info or ok. Exits with 1 if there is an error; warnings do not
 count.`

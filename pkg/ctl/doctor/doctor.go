@@ -63,51 +63,42 @@ type VF struct {
 	settings.VFRecord
 }
 
-// A probe is one check of the evidence. If look adds no finding, the check has passed, and its result is the text
-// that well returns.
+// A probe is one check of the evidence.
 type probe struct {
 	name string
-	live bool // look needs facts in [Live]
+	fact string // what is true if the check has passed; "" = it only informs
 	look func(*Evidence, *findings)
-	well func(*Evidence) string // "" = there was nothing to check
+	live bool                 // look needs facts in [Live]
+	sees func(*Evidence) bool // there is something to check, and all is known that tells; nil = always
 }
 
-func probes() []probe {
-	is := func(text string) func(*Evidence) string { return func(*Evidence) string { return text } }
-	return []probe{
-		{"attachments", false, attachments, func(f *Evidence) string { return Count(len(f.Attachments), "attachment") + ", no problem" }},
-		{"leases", false, leases, is("cni-dra-driver has a record of each claim with a lease")},
-		{"holders", false, holders, func(e *Evidence) string {
-			if !e.knowsPods() {
-				return Count(len(e.VFs), "VF") + ", none with two leases"
-			}
-			return Count(len(e.VFs), "VF") + ", none with two holders"
-		}},
-		{"allocations", true, allocations, func(e *Evidence) string {
-			if !e.knowsPods() { // the check "sight" says why
-				return ""
-			}
-			return Count(len(e.Live.Devices), "device") + " given to pods, none missing"
-		}},
-		{"usable", false, usable, countUsable},
-		{"leftovers", true, leftovers, is("no free VF differs from those beside it")},
-		{"addresses", true, addresses, func(e *Evidence) string {
-			if e.unsettled() { // the check "leftovers" says so
-				return ""
-			}
-			return "no two VFs have the same MAC, except in a bond"
-		}},
-		{"cards", false, cards, nil},
-		{"plugin", true, plugin, is("the devinfo plugin is installed, and is of this build")},
-		{"settings", false, nodeSettings, is("the node settings can be used")},
-		{"networks", true, networks, func(e *Evidence) string {
-			return Count(len(e.Live.Networks), "network configuration") + " with devinfo, no problem"
-		}},
-		{"directories", true, directories, is("the directories of CNI and CDI can be used")},
-		{"runtime", true, runtime, is("the container runtime offers NRI")},
-		{"offer", false, offer, offered},
-		{"sight", false, sight, nil},
+var probes = []probe{
+	{"attachments", "the journal, the claims, the files, the namespaces and the devices agree", attachments, false, func(e *Evidence) bool { return len(e.Attachments) > 0 }},
+	{"leases", "cni-dra-driver has a record of each claim with a lease", leases, false, nil},
+	{"holders", "no VF has two holders: exclusive leases, device plugins, sriov-cni", holders, false, (*Evidence).knowsPods},
+	{"allocations", "the node has each device that the kubelet has given to a pod", allocations, true, (*Evidence).knowsPods},
+	{"usable", "the next pod can use each VF, SF and vDPA device that no pod has", usable, false, (*Evidence).knowsPods},
+	{"leftovers", "no free VF differs from those beside it in VLAN, trust, rates, spoof check or MAC", leftovers, true, nil},
+	{"addresses", "no two VFs have the same MAC, except in the bond of a pod", addresses, true, (*Evidence).knowsVFs},
+	{"cards", "", cards, false, nil},
+	{"plugin", "the devinfo plugin is installed, and is of this program's build", plugin, true, nil},
+	{"settings", "the node settings can be used", nodeSettings, false, nil},
+	{"networks", "order, versions and capabilities of the network configurations with devinfo are right", networks, true, nil},
+	{"directories", "the directories of CNI and CDI can be used, and ADD can write to its own", directories, true, nil},
+	{"runtime", "the container runtime offers NRI", runtime, true, nil},
+	{"offer", "each rule of cni-dra-driver names a device of this node", offer, false, func(e *Evidence) bool { return e.Offer != nil }},
+	{"sight", "", sight, false, nil},
+}
+
+// Checks describes the checks that can pass, each on a line.
+func Checks() string {
+	var b strings.Builder
+	for _, p := range probes {
+		if p.fact != "" {
+			fmt.Fprintf(&b, "  %-11s  %s\n", p.name, p.fact)
+		}
 	}
+	return b.String()
 }
 
 // levels are the levels, problems first.
@@ -115,20 +106,18 @@ var levels = []finding.Level{finding.Error, finding.Warning, finding.Unknown, fi
 
 // Diagnose runs all checks. It returns the problems first.
 func Diagnose(e *Evidence) (all []Finding) {
-	for _, c := range probes() {
+	for _, p := range probes {
 		var list findings
-		if c.live && e.Live == nil { // the check "sight" says so
+		if p.live && e.Live == nil { // the check "sight" says so
 			continue
 		}
-		c.look(e, &list)
-		if len(list) == 0 && c.well != nil {
-			if text := c.well(e); text != "" {
-				list = append(list, Finding{Level: finding.OK, Text: text})
-			}
+		p.look(e, &list)
+		if len(list) == 0 && p.fact != "" && (p.sees == nil || p.sees(e)) {
+			list = findings{{Level: finding.OK, Text: p.fact}}
 		}
-		for _, a := range list {
-			a.Check = c.name
-			all = append(all, a)
+		for _, f := range list {
+			f.Check = p.name
+			all = append(all, f)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { return slices.Index(levels, a.Level) - slices.Index(levels, b.Level) })

@@ -215,7 +215,7 @@ func TestUnmountedDirectoriesAreUnknown(t *testing.T) {
 	for check, want := range map[string]doctor.Finding{
 		"networks":    {Level: finding.Unknown, Rule: "conf-missing", Text: p.ConfDir + ": no such file or directory", Remedy: doctor.NameConfDir},
 		"sight":       {Level: finding.Unknown, Rule: "unread", Text: "devices of pods: " + p.PodResources + ": no such file or directory", Remedy: doctor.NamePodResources},
-		"directories": {Level: finding.OK, Text: "the directories of CNI and CDI can be used"},
+		"directories": {Level: finding.OK, Text: "the directories of CNI and CDI can be used, and ADD can write to its own"},
 	} {
 		want.Check = check
 		difftest.Equal(t, got[check], want)

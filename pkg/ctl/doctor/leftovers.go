@@ -61,7 +61,7 @@ var spelt = strings.NewReplacer("vlan ", "VLAN ", "mac ", "MAC ")
 
 // leftovers finds settings of free VFs that the free VFs of the same PF do not have.
 func leftovers(e *Evidence, list *findings) {
-	if e.unsettled() {
+	if !e.knowsVFs() {
 		list.add("settings-unseen")
 	}
 	used, beside := e.used(), map[string][]VF{}
@@ -104,9 +104,9 @@ func usual(list []VF, words func(VF) string, alone bool) string {
 	return all[0]
 }
 
-// unsettled reports whether the settings of all VFs are unknown.
-func (e *Evidence) unsettled() bool {
-	return len(e.VFs) > 0 && !slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known })
+// knowsVFs reports whether a PF has told the settings of its VFs, if there are VFs.
+func (e *Evidence) knowsVFs() bool {
+	return len(e.VFs) == 0 || slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known })
 }
 
 // addresses finds VFs with one MAC. The switch in a NIC forwards a frame by its MAC to one of its VFs (such as esw_add_uc_addr

@@ -112,20 +112,6 @@ func offer(e *Evidence, list *findings) {
 	}
 }
 
-// offered returns the number of offered devices as text; "" = there is no offer.
-func offered(e *Evidence) string {
-	if e.Offer == nil {
-		return ""
-	}
-	offered := 0
-	for _, d := range e.Offer.Devices {
-		if d.Why == "" {
-			offered++
-		}
-	}
-	return Count(offered, "device") + " offered by the rules"
-}
-
 // cards tells which NICs of the node devinfo knows, and how it was tried on them.
 func cards(e *Evidence, list *findings) {
 	for _, card := range e.Cards {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/ctl/node"
@@ -44,32 +45,6 @@ func (e *Evidence) free() (free []*hostdev.Device) {
 		}
 	}
 	return free
-}
-
-// countUsable returns how many free devices the next pod can get. A VF whose interface is not here is none of them: it is in a
-// namespace that doctor cannot see, or pods get what is on the VF.
-func countUsable(e *Evidence) string {
-	if e.Live == nil {
-		return ""
-	}
-	number, unread, read := 0, false, map[string]bool{"": true}
-	for _, c := range e.Live.Conditions {
-		read[c.Name] = true
-	}
-	for _, d := range e.free() {
-		if !d.LacksInterface() || d.OnlyRDMA() {
-			number++
-			unread = unread || !read[d.IfName]
-		}
-	}
-	text := Count(number, "free device") + ", usable"
-	if !e.knowsPods() {
-		text = Count(number, "device") + ", usable unless pods have them"
-	}
-	if unread {
-		text += ", as far as their settings could be read"
-	}
-	return text
 }
 
 // Unusable returns why the next pod could not use a device of the node, and nothing if a pod may have it.
@@ -133,12 +108,20 @@ func usable(e *Evidence, list *findings) {
 		device := f.of.At.Name
 		list.add(f.rule, "device", device, "found", f.Found, "remedy", f.Remedy, "rule", f.Rule, "last", e.last(device))
 	}
+	var unread []string
 	for _, d := range e.free() {
+		read := func(c settings.Condition) bool { return c.Name == d.IfName }
+		if e.Live != nil && d.IfName != "" && !slices.ContainsFunc(e.Live.Conditions, read) {
+			unread = append(unread, d.IfName)
+		}
 		for _, r := range e.RDMA { // rxe and siw have no parent, and neither has erdma
 			if r.Device == "" && r.Netdev != "" && r.Netdev == d.IfName && !slices.Contains(d.RDMA.Devices, r.Name) {
 				list.add("soft-rdma", "device", d.At.Name, "interface", d.IfName, "rdma", r.Name)
 			}
 		}
+	}
+	if unread != nil {
+		list.add("interfaces-unread", "interfaces", strings.Join(unread, ", "))
 	}
 }
 
