@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -157,6 +158,29 @@ func TestInvalidRulesAreRecordedForDevinfoctl(t *testing.T) {
 	difftest.Must(t, err)
 	if left, err := state.ReadOffer(o.stateDir()); left != nil || err != nil {
 		t.Errorf("without rules: %+v, %v", left, err)
+	}
+}
+
+// Its gate program and the offer are of the driver that runs.
+func TestSecondDriverChangesNothing(t *testing.T) {
+	o := alone(t)
+	recorded := &state.Offer{Rules: "the first driver's"}
+	running, err := state.Open(o.stateDir())
+	difftest.Must(t, err)
+	defer running.Close()
+	difftest.Must(t, state.WriteOffer(o.stateDir(), recorded))
+	client, err := connect(o)
+	difftest.Must(t, err)
+	node, bootID, err := o.node()
+	difftest.Must(t, err)
+	for _, o.devices = range []string{"", filepath.Join(o.pluginsDir, "no-such-file")} {
+		_, err = newAgent(o, node, bootID, client, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		difftest.Is(t, err, state.ErrLocked)
+		left, err := state.ReadOffer(o.stateDir())
+		difftest.Must(t, err)
+		difftest.Equal(t, left, recorded)
+		_, err = os.Stat(filepath.Join(o.cniBinDir, gateName))
+		difftest.Is(t, err, fs.ErrNotExist)
 	}
 }
 

@@ -174,17 +174,31 @@ func moved(from, to config.Node) error {
 	return nil
 }
 
+// newAgent prepares the node for the agent and returns it. Beside another driver it changes nothing.
 func newAgent(o *options, node config.Node, bootID string, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (*dra.Agent, error) {
-	sys, err := o.sysfs(node)
+	alone, err := state.Open(o.stateDir())
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(o.checkMounts(link.NetnsDir), o.keepGate(log)); err != nil {
+	prepared, err := o.agent(node, bootID, client, registry, log)
+	if err = errors.Join(err, alone.Close()); err != nil {
 		return nil, err
+	}
+	return claim.New(prepared) // which locks the directory again
+}
+
+// agent installs the gate program, records the offer for devinfoctl, and returns the options of the agent.
+func (o *options) agent(node config.Node, bootID string, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) (agent claim.Options, err error) {
+	sys, err := o.sysfs(node)
+	if err != nil {
+		return agent, err
+	}
+	if err := errors.Join(o.checkMounts(link.NetnsDir), o.keepGate(log)); err != nil {
+		return agent, err
 	}
 	offered, err := o.inventory(sys)
 	if err != nil {
-		return nil, err
+		return agent, err
 	}
 	if offered != nil {
 		offered.Labels = dra.ReadLabels(client, o.nodeName)
@@ -192,11 +206,11 @@ func newAgent(o *options, node config.Node, bootID string, client kubernetes.Int
 	own, held := o.own(node, sys, bootID)
 	if held != nil {
 		if err := errors.Join(held.EnsureDir(), state.Announce(filepath.Join("/", o.hostRoot, node.StateDir), o.stateDir())); err != nil {
-			return nil, err
+			return agent, err
 		}
 	}
 	kernel := link.NewKernel(sys.Files())
-	return claim.New(claim.Options{
+	return claim.Options{
 		Driver: driver, Policy: cniconfig.Policy{Driver: driver, Pool: o.nodeName, AllowClaimTypes: o.allowed},
 		Dirs:     o.dirs(node),
 		Retries:  claim.Retries{DelMaxFailures: o.delMaxFailures, DelMinRetryTime: o.delMinRetryTime},
@@ -217,7 +231,7 @@ func newAgent(o *options, node config.Node, bootID string, client kubernetes.Int
 				return podresources.Advertised(ctx, o.podResourcesSocket(), resource, device)
 			},
 		},
-	})
+	}, nil
 }
 
 // dirs are the directories of the driver.
