@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"devinfo-cni.io/devinfo"
@@ -63,8 +62,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if errors.As(device.Problem, new(*discovery.MissingError)) || s.As == asInterface && !device.InNetns {
 		return nil, n.unknown(s)
 	}
-	in := &Inspection{Subject: s, Shared: device.Shared, Warnings: device.Warnings, Facts: append([]discovery.Fact{}, device.Facts...)}
-	in.hear(reference)
+	in := &Inspection{Subject: s, Shared: device.Shared, Warnings: append(device.Warnings, reference.Warnings...), Facts: append([]discovery.Fact{}, device.Facts...)}
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		if err := info.Validate().Err(); err != nil {
 			in.Problem = err.Error()
@@ -86,22 +84,6 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		}
 	}
 	return in, nil
-}
-
-// hear adds the representor that sriovnet finds to the source of each representor. If sriovnet finds one that is not
-// among the facts, hear adds a warning.
-func (in *Inspection) hear(reference *crosscheck.Reference) {
-	for _, o := range reference.Comparisons {
-		at := slices.IndexFunc(in.Facts, func(f discovery.Fact) bool {
-			return f.Value == o.Ours && strings.HasSuffix(f.Key, ".representor-device")
-		})
-		if at >= 0 {
-			in.Facts[at].Source += "; " + o.String()
-		} else if o.Ours != o.Theirs {
-			in.Warnings = append(in.Warnings, fmt.Sprintf("%s: %s, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds %s",
-				o.Function, o, cmp.Or(o.Ours, "nothing")))
-		}
-	}
 }
 
 // ownNetns returns interfaces of our own network namespace, whatever the namespace argument is.
