@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -19,24 +18,23 @@ import (
 
 // A subsystem is a kind of devices.
 type subsystem struct {
-	name       string
-	list       string         // directory with the kernel's links to the devices
-	attributes *regexp.Regexp // captured attributes of a device
-	further    []string       // captured attributes in directories below a device that are not devices themselves
+	name string
+	list string // directory with the kernel's links to the devices
+	kept string // patterns of what is captured below a device, also in directories that are not devices themselves
 }
 
 var subsystems = []subsystem{
-	{"pci", "bus/pci/devices", regexp.MustCompile(`^(driver|subsystem|physfn|virtfn\d+|iommu_group|vendor|device|class|numa_node` +
-		`|sriov_(totalvfs|numvfs|offset|stride|vf_device))$`), nil},
-	{"virtio", "bus/virtio/devices", regexp.MustCompile(`^(driver|subsystem)$`), nil},
-	{"vdpa", "bus/vdpa/devices", regexp.MustCompile(`^(driver|subsystem)$`), []string{"vhost-vdpa-*/dev"}},
-	{"auxiliary", "bus/auxiliary/devices", regexp.MustCompile(`^(driver|subsystem|sfnum)$`), nil},
-	{"netdevsim", "bus/netdevsim/devices", regexp.MustCompile(`^(driver|subsystem|sriov_numvfs)$`), nil},
-	{"net", "class/net", regexp.MustCompile(`^(subsystem|device|address|ifindex|phys_port_name|phys_switch_id|dev_port|type)$`), nil},
-	{"infiniband", "class/infiniband", regexp.MustCompile(`^(subsystem|device|parent|node_type|node_guid)$`), []string{"ports/*/gid_attrs/ndevs/0", "ports/*/link_layer"}},
-	{"infiniband_verbs", "class/infiniband_verbs", regexp.MustCompile(`^(subsystem|device|dev|ibdev)$`), nil},
-	{"infiniband_mad", "class/infiniband_mad", regexp.MustCompile(`^(subsystem|device|dev|ibdev|port)$`), nil},
-	{"vfio-dev", "class/vfio-dev", regexp.MustCompile(`^(subsystem|device|dev)$`), nil},
+	{"pci", "bus/pci/devices", "driver subsystem physfn virtfn* iommu_group vendor device class numa_node " +
+		"sriov_totalvfs sriov_numvfs sriov_offset sriov_stride sriov_vf_device"},
+	{"virtio", "bus/virtio/devices", "driver subsystem"},
+	{"vdpa", "bus/vdpa/devices", "driver subsystem vhost-vdpa-*/dev"},
+	{"auxiliary", "bus/auxiliary/devices", "driver subsystem sfnum"},
+	{"netdevsim", "bus/netdevsim/devices", "driver subsystem sriov_numvfs"},
+	{"net", "class/net", "subsystem device address ifindex phys_port_name phys_switch_id dev_port type"},
+	{"infiniband", "class/infiniband", "subsystem device parent node_type node_guid node_desc ports/*/gid_attrs/ndevs/0 ports/*/link_layer"},
+	{"infiniband_verbs", "class/infiniband_verbs", "subsystem device dev ibdev"},
+	{"infiniband_mad", "class/infiniband_mad", "subsystem device dev ibdev port"},
+	{"vfio-dev", "class/vfio-dev", "subsystem device dev"},
 }
 
 // tree is the captured part of /sys. It maps paths to a file, a link or an empty directory.
@@ -88,20 +86,6 @@ func read[T any](t *tree, do func(fs.FS, string) (T, error), name string) T {
 	return got
 }
 
-// glob returns the paths below a directory that match a pattern.
-func (t *tree) glob(dir, pattern string) (names []string) {
-	first, rest, more := strings.Cut(pattern, "/")
-	for _, e := range read(t, fs.ReadDir, dir) {
-		name := path.Join(dir, e.Name())
-		if ok, _ := path.Match(first, e.Name()); ok && more { // the patterns are constants
-			names = append(names, t.glob(name, rest)...)
-		} else if ok {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 func (t *tree) list(s subsystem) {
 	for _, e := range read(t, fs.ReadDir, s.list) {
 		link := path.Join(s.list, e.Name())
@@ -109,7 +93,8 @@ func (t *tree) list(s subsystem) {
 		dir := path.Join(s.list, target)     // the kernel's links contain canonical paths
 		if target != "" && t.network(s.name, dir) {
 			t.kept[link] = linkTo(target)
-			t.device(s, dir)
+			t.keep(dir, append(strings.Fields(s.kept), "net", "infiniband"))
+			t.group(dir)
 		}
 	}
 }
@@ -121,8 +106,10 @@ func (t *tree) list(s subsystem) {
 func (t *tree) network(subsystem, dir string) bool {
 	switch subsystem {
 	case "pci":
-		isAuxiliary := func(link string) bool { return path.Base(read(t, fs.ReadLink, link)) == "auxiliary" }
-		return strings.HasPrefix(string(read(t, fs.ReadFile, dir+"/class")), "0x02") || slices.ContainsFunc(t.glob(dir, "*.*/subsystem"), isAuxiliary)
+		isAuxiliary := func(e fs.DirEntry) bool {
+			return e.IsDir() && path.Base(read(t, fs.ReadLink, path.Join(dir, e.Name(), "subsystem"))) == "auxiliary"
+		}
+		return strings.HasPrefix(string(read(t, fs.ReadFile, dir+"/class")), "0x02") || slices.ContainsFunc(read(t, fs.ReadDir, dir), isAuxiliary)
 	case "vfio-dev":
 		return t.network("pci", path.Dir(path.Dir(dir)))
 	case "virtio":
@@ -131,33 +118,31 @@ func (t *tree) network(subsystem, dir string) bool {
 	return true
 }
 
-func (t *tree) device(s subsystem, dir string) {
+// keep captures what matches a pattern below a directory: links, files, and directories that are empty.
+func (t *tree) keep(dir string, patterns []string) {
 	for _, e := range read(t, fs.ReadDir, dir) {
-		name, wanted := path.Join(dir, e.Name()), s.attributes.MatchString(e.Name())
-		switch {
-		case wanted && e.Type() == fs.ModeSymlink:
-			if target := read(t, fs.ReadLink, name); target != "" {
-				t.kept[name] = linkTo(target)
-			}
-		case wanted:
-			t.file(name)
-		case e.Name() == "node_desc": // has the host's name with other drivers
-			if strings.HasPrefix(string(read(t, fs.ReadFile, name)), sysfs.ErdmaDesc) {
+		name := path.Join(dir, e.Name())
+		for _, pattern := range patterns {
+			first, rest, more := strings.Cut(pattern, "/")
+			matched, _ := path.Match(first, e.Name()) // the patterns are constants
+			switch {
+			case !matched:
+			case more:
+				t.keep(name, []string{rest})
+			case e.Type() == fs.ModeSymlink:
+				if target := read(t, fs.ReadLink, name); target != "" {
+					t.kept[name] = linkTo(target)
+				}
+			case e.IsDir():
+				below, err := fs.ReadDir(t.sys, name)
+				if t.failed(err); err == nil && len(below) == 0 {
+					t.kept[name] = kept{what: "/"}
+				}
+			case first != "node_desc" || strings.HasPrefix(string(read(t, fs.ReadFile, name)), sysfs.ErdmaDesc): // of others it has the host's name
 				t.file(name)
 			}
-		case e.IsDir() && (e.Name() == "net" || e.Name() == "infiniband"):
-			below, err := fs.ReadDir(t.sys, name)
-			if t.failed(err); err == nil && len(below) == 0 {
-				t.kept[name] = kept{what: "/"}
-			}
 		}
 	}
-	for _, pattern := range s.further {
-		for _, name := range t.glob(dir, pattern) {
-			t.file(name)
-		}
-	}
-	t.group(dir)
 }
 
 // file captures a file, or the error of reading it.
