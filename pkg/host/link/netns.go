@@ -104,12 +104,8 @@ func IsOwnNetns(path string) (bool, error) {
 // Within calls f in the network namespace at path, or in the current one if path is "", and returns the error of f. The
 // error is ErrNoNetns if path is no network namespace.
 func Within(path string, f func() error) error {
-	own := path == ""
-	if !own {
-		own, _ = IsOwnNetns(path)
-	}
-	if own {
-		return f() // setns(2) needs CAP_SYS_ADMIN even for the current network namespace
+	if path == "" {
+		return f()
 	}
 	var err error
 	called := false
@@ -117,10 +113,13 @@ func Within(path string, f func() error) error {
 		called, err = true, f()
 		return nil
 	})
-	if !called {
-		err = entryError(path, refused)
+	if called {
+		return err
 	}
-	return err
+	if own, _ := IsOwnNetns(path); own {
+		return f() // setns(2) needs CAP_SYS_ADMIN even for the current network namespace
+	}
+	return entryError(path, refused)
 }
 
 // entryError returns the reason why package ns refused to enter the network namespace at path. The package only
