@@ -11,12 +11,11 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 )
 
-var somePod = attachment.Args{
-	ContainerID: strings.Repeat("c", 64), IfName: "net1", CNIArgs: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;K8S_POD_UID=00000000-0000-0000-0000-000000000000",
-}
-
 // status returns an error if ADD could not succeed now for any pod. It checks the configuration, the directories, sysfs and the delegates.
 func (c *Call) status() error {
+	somePod := attachment.Args{
+		ContainerID: strings.Repeat("c", 64), IfName: "net1", CNIArgs: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;K8S_POD_UID=00000000-0000-0000-0000-000000000000",
+	}
 	add := about(&c.Host, somePod, c.Config)
 	_, _, refused := add.asked()
 	var names []string

@@ -93,25 +93,22 @@ func (c *Checker) checkDeviceExists(d journal.Identity) error {
 }
 
 // Remedy returns the action to take, or "" if there is no general advice.
-func (s State) Remedy() string { return remedies[s] }
-
-const (
-	again = "recreate the pod, or DEL and ADD the attachment"
-	renew = again + ", to write the file again"
-)
-
-var remedies = map[State]string{
-	FileMissing: renew,
-	BadFile:     renew,
-	WrongDevice: again,
-	DeviceLost: "restore the device, or delete the pod; devinfo's DEL works without it, but other plugins' may fail: " +
-		"sriov-cni's fails once and succeeds when repeated",
-	InterfaceLost: again,
-	Adding:        "DEL, or the next ADD, cleans up after it",
-	Refused:       "the next ADD, DEL or GC replaces or removes this record",
-	Stale:         "wait for the runtime's DEL or GC to clean up, or run: devinfoctl gc --yes",
-	Corrupt:       "the runtime's DEL or GC removes it",
-	Newer:         "install the newer devinfo that wrote it, or a later one",
+func (s State) Remedy() string {
+	const again = "recreate the pod, or DEL and ADD the attachment"
+	const renew = again + ", to write the file again"
+	return map[State]string{
+		FileMissing: renew,
+		BadFile:     renew,
+		WrongDevice: again,
+		DeviceLost: "restore the device, or delete the pod; devinfo's DEL works without it, but other plugins' may fail: " +
+			"sriov-cni's fails once and succeeds when repeated",
+		InterfaceLost: again,
+		Adding:        "DEL, or the next ADD, cleans up after it",
+		Refused:       "the next ADD, DEL or GC replaces or removes this record",
+		Stale:         "wait for the runtime's DEL or GC to clean up, or run: devinfoctl gc --yes",
+		Corrupt:       "the runtime's DEL or GC removes it",
+		Newer:         "install the newer devinfo that wrote it, or a later one",
+	}[s]
 }
 
 // The remedies of errors that other packages return, too.

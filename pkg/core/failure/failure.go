@@ -147,15 +147,12 @@ func kinds() []kind {
 	}
 }
 
-// checkCodes are the codes of CHECK's problems. Other problems have the code of their cause.
-var checkCodes = map[check.State]uint{
-	check.FileMissing: FileMissing, check.Adding: FileMissing, check.Corrupt: FileMissing,
-	check.WrongDevice: Mismatch, check.DeviceLost: NotFound, check.InterfaceLost: NotFound, check.Stale: Netns, check.Refused: Held,
-}
-
-// OfCheck adds the code and the remedy to an error of the comparison.
+// OfCheck adds the code and the remedy to an error of the comparison. In any other state the code is that of the cause.
 func OfCheck(err *check.Error) error {
-	code, known := checkCodes[err.State]
+	code, known := map[check.State]uint{
+		check.FileMissing: FileMissing, check.Adding: FileMissing, check.Corrupt: FileMissing,
+		check.WrongDevice: Mismatch, check.DeviceLost: NotFound, check.InterfaceLost: NotFound, check.Stale: Netns, check.Refused: Held,
+	}[err.State]
 	if !known {
 		code = Code(err.Err)
 	}

@@ -209,14 +209,16 @@ func (o *offer) vdpa(d *devinfo.VDPA) error {
 func (o *offer) addAll(device string, names []string, dir string) {
 	for _, name := range names {
 		if node, err := o.add(dir + name); err != nil {
-			o.refuse(device, absent(node, err), "load the module "+modules[strings.TrimRight(name, "-0123456789")])
+			o.refuse(device, absent(node, err), "load the module "+module(name))
 		}
 	}
 }
 
-// modules are the kernel modules that make device nodes, by the names of the nodes without their numbers.
-var modules = map[string]string{
-	"uverbs": "ib_uverbs", "umad": "ib_umad", "issm": "ib_umad", "rdma_cm": "rdma_ucm", "vhost-net": "vhost_net", "net/tun": "tun", "vhost-vdpa": "vhost_vdpa",
+// module returns the kernel module that makes a device node of this name.
+func module(node string) string {
+	return map[string]string{
+		"uverbs": "ib_uverbs", "umad": "ib_umad", "issm": "ib_umad", "rdma_cm": "rdma_ucm", "vhost-net": "vhost_net", "net/tun": "tun", "vhost-vdpa": "vhost_vdpa",
+	}[strings.TrimRight(node, "-0123456789")]
 }
 
 func absent(node string, err error) string {

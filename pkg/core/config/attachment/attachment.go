@@ -99,11 +99,6 @@ func LeadsToNoDevice(cfg *config.Config, declared *devinfo.Info) bool {
 
 var placeholders = []string{"containerID", "containerID:12", "ifName", "network", "podName", "podNamespace", "podUID"}
 
-// podArgs maps placeholders to keys of CNI_ARGS, which may be missing.
-var podArgs = map[string]string{
-	"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID",
-}
-
 // Declared returns the deviceInfo object of the configuration, which may be partial, with its placeholders filled in.
 // It returns nil for none, and a *[config.Problem] or warnings if the object violates the specification. [Vet] checks the
 // same keys more strictly.
@@ -267,11 +262,12 @@ func (a *Attachment) value(key, name string) (string, error) {
 	values := map[string]string{
 		"containerID": a.ContainerID, "containerID:12": a.ContainerID[:min(12, len(a.ContainerID))], "ifName": a.IfName, "network": a.Network,
 	}
-	if arg := podArgs[name]; arg != "" {
+	arg := map[string]string{"podNamespace": "K8S_POD_NAMESPACE", "podName": "K8S_POD_NAME", "podUID": "K8S_POD_UID"}[name]
+	if arg != "" { // a key of CNI_ARGS, which may be missing
 		values[name] = a.Pairs.Get(arg)
 	}
 	if values[name] == "" {
-		return "", &config.Problem{Key: key, Value: "{" + name + "}", Want: "a placeholder with a value: CNI_ARGS has no " + podArgs[name]}
+		return "", &config.Problem{Key: key, Value: "{" + name + "}", Want: "a placeholder with a value: CNI_ARGS has no " + arg}
 	}
 	return values[name], nil
 }
