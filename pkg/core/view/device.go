@@ -51,38 +51,6 @@ type Withheld struct {
 	Mounts string `json:"mounts,omitempty"` // directory on the node that a pod may mount itself instead
 }
 
-// Attributes of a device in a ResourceSlice that correspond to keys of a device-info file. Kubernetes defines the
-// first one, and any driver may set it. docs/dra/reference.md lists all attributes of cni-dra-driver.
-const (
-	busIDAttribute       = "resource.kubernetes.io/pciBusID"
-	pfAttribute          = "devinfo-cni.io/pfPCIBusID"
-	representorAttribute = "devinfo-cni.io/representor"
-	rdmaAttribute        = "devinfo-cni.io/rdmaDevice"
-)
-
-// Published returns the Device that the attributes of a ResourceSlice describe. text returns an attribute; "" = the
-// device does not have it.
-func Published(text func(attribute string) string) (of Device) {
-	if of.Device = text(busIDAttribute); of.Device != "" {
-		of.Type = string(devinfo.TypePCI)
-	}
-	of.PF, of.Representor, of.RDMA = text(pfAttribute), text(representorAttribute), text(rdmaAttribute)
-	return of
-}
-
-// Or returns d with its empty fields filled in from the published device. If the two are different devices, it
-// returns d unchanged, because the CNI result is about the attachment itself.
-func (d Device) Or(published Device) Device {
-	if d.Device != "" && d.Device != published.Device {
-		return d
-	}
-	if published.Device != "" {
-		d.Type, d.Device = published.Type, published.Device
-	}
-	d.PF, d.Representor, d.RDMA = cmp.Or(d.PF, published.PF), cmp.Or(d.Representor, published.Representor), cmp.Or(d.RDMA, published.RDMA)
-	return d
-}
-
 // Named returns a function that reports whether one of its arguments names the device, in any letter case. A PCI
 // address may lack its domain.
 func Named(device string) func(names ...string) bool {

@@ -12,6 +12,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
@@ -160,4 +161,24 @@ func TestRecordWithInvalidPartIsRefused(t *testing.T) {
 	valid := state.NodeDevice{Published: config.Encode(map[string]string{"name": "vf"})}
 	difftest.Must(t, devices.CheckRecord(&state.Claim{Attachments: []state.Attachment{{NodeDevice: &valid}}}))
 	difftest.Equal(t, devices.Published(&valid).Name, "vf")
+}
+
+// The information is about the attachment itself, so what is published about another device says nothing of it.
+func TestPublishedFactsFillGapsOfInformation(t *testing.T) {
+	const slice = `{"attributes":{"resource.kubernetes.io/pciBusID":{"string":"0000:03:00.2"},"devinfo-cni.io/pfPCIBusID":{"string":"0000:03:00.0"},
+		"devinfo-cni.io/representor":{"string":"eth4"},"devinfo-cni.io/rdmaDevice":{"string":"mlx5_2"}}}`
+	vf := view.Device{Type: "pci", Device: "0000:03:00.2", PF: "0000:03:00.0", Representor: "eth4", RDMA: "mlx5_2"}
+	other := vf
+	other.Representor = "eth9"
+	for info, want := range map[string]view.Device{
+		"": vf,
+		`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:00.2","representor-device":"eth9"}}`: other,
+		`{"type":"memif","version":"1.1.0","memif":{"role":"slave","path":"/run/m","mode":"ip"}}`:           {Type: "memif", Device: "/run/m"},
+	} {
+		at := state.Attachment{NodeDevice: &state.NodeDevice{Published: []byte(slice)}}
+		at.Info = []byte(info)
+		difftest.Same(t, info, devices.Shown(&at), want)
+		at.NodeDevice = nil
+		difftest.Same(t, info+", not published", devices.Shown(&at).RDMA, "")
+	}
 }

@@ -222,15 +222,25 @@ func (n *Node) Describe(at *state.Attachment) *devinfo.Info {
 	return info
 }
 
-// Shown returns the facts to show for a device. Facts from the device information replace the published ones.
+// Shown returns the facts to show for a device: those of its device information, and for the same device the published ones,
+// which fill the gaps.
 func Shown(at *state.Attachment) (d view.Device) {
 	if info, err := devinfo.Parse(at.Info); err == nil {
 		d = view.Of(info)
 	}
-	if at.NodeDevice != nil {
-		published := Published(at.NodeDevice).Attributes
-		d = d.Or(view.Published(func(name string) string { return inventory.Text(published, resourceapi.QualifiedName(name)) }))
+	if at.NodeDevice == nil {
+		return d
 	}
+	published := Published(at.NodeDevice).Attributes
+	text := func(name resourceapi.QualifiedName) string { return inventory.Text(published, name) }
+	switch address := text(inventory.PCIBusID); {
+	case d.Device != "" && d.Device != address:
+		return d
+	case address != "":
+		d.Type, d.Device = string(devinfo.TypePCI), address
+	}
+	d.PF, d.Representor = cmp.Or(d.PF, text(inventory.AttrPFPCIBusID)), cmp.Or(d.Representor, text(inventory.AttrRepresentor))
+	d.RDMA = cmp.Or(d.RDMA, text(inventory.AttrRDMADevice))
 	return d
 }
 
