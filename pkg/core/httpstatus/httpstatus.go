@@ -99,18 +99,9 @@ func serve(ctx context.Context, address string, metrics prometheus.Gatherer, che
 	server := &http.Server{
 		Handler: mux, ConnState: limited(), ReadTimeout: patience, WriteTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10,
 	}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(stopped)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = server.Shutdown(ctx) // do not wait longer for a slow scrape
-	})
-	err = server.Serve(listener)
-	if !stop() {
-		<-stopped
-	}
-	return fmt.Errorf("%s: %w", address, err)
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // without waiting for a slow scrape
+	defer stop()
+	return fmt.Errorf("%s: %w", address, server.Serve(listener))
 }
 
 // limited returns a hook that closes each connection of others beyond their limit. The kubelet's probe is none of them, if its
