@@ -161,14 +161,12 @@ func (o *options) node() (node config.Node, bootID string, err error) {
 
 // moved returns an error if settings name another directory than those with which the driver has started.
 func moved(from, to config.Node) error {
-	dirs := func(n config.Node) map[string]string {
-		return map[string]string{
-			"stateDir": n.StateDir, "deviceInfoDir": n.DeviceInfoDir, "devicePluginDir": n.DevicePluginDir, "cdiDir": n.CDIDir, "sysfs": n.Sysfs,
-		}
-	}
-	for key, dir := range dirs(from) {
-		if now := dirs(to)[key]; now != dir {
-			return fmt.Errorf("the node settings changed %s from %s to %s: the driver must restart to use it", key, dir, now)
+	for key, dirs := range map[string][2]string{
+		"stateDir": {from.StateDir, to.StateDir}, "deviceInfoDir": {from.DeviceInfoDir, to.DeviceInfoDir}, "devicePluginDir": {from.DevicePluginDir, to.DevicePluginDir},
+		"cdiDir": {from.CDIDir, to.CDIDir}, "sysfs": {from.Sysfs, to.Sysfs},
+	} {
+		if dirs[0] != dirs[1] {
+			return fmt.Errorf("the node settings changed %s from %s to %s: the driver must restart to use it", key, dirs[0], dirs[1])
 		}
 	}
 	return nil
