@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,22 +90,9 @@ func details(err error) (of metav1.StatusDetails) {
 	return of
 }
 
-// Retry reports whether the same report may succeed later, after an error of [Apply]. That is the case if time or an
-// administrator can remove the cause: no connection, a timeout, a server that starts, is overloaded or does not
-// serve the API, a concurrent change, or a missing permission (Forbidden, Unauthorized, or Invalid if the permission
-// on resourceclaims/driver is missing). It is not the case if the claim no longer exists or the report is invalid,
-// for example because the claim was deallocated ("must be an allocated device in the claim").
-func Retry(err error) bool {
-	switch {
-	case err == nil, errors.Is(err, ErrGone), Missing(err):
-		return false
-	case slices.ContainsFunc(Causes(err), func(c metav1.StatusCause) bool {
-		return c.Type == metav1.CauseTypeForbidden && c.Field == "status.devices" // no permission on resourceclaims/driver
-	}):
-		return true
-	}
-	return !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsRequestEntityTooLargeError(err)
-}
+// Retry reports whether the same report may succeed later, after an error of [Apply]: unless the claim no longer exists. The
+// API server may also refuse a report as malformed or invalid for a while: during its upgrade, or because of a webhook.
+func Retry(err error) bool { return err != nil && !errors.Is(err, ErrGone) && !Missing(err) }
 
 // Missing reports whether the error means that the claim does not exist. A server that does not serve the API, for
 // example while it starts, also returns NotFound, but without the name of an object.

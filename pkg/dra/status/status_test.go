@@ -23,7 +23,7 @@ import (
 	"devinfo-cni.io/test/difftest"
 )
 
-func TestReportIsRepeatedAfterTemporaryErrors(t *testing.T) {
+func TestReportIsRepeatedWhileClaimExists(t *testing.T) {
 	claims := schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
 	kind := schema.GroupKind{Group: "resource.k8s.io", Kind: "ResourceClaim"}
 	invalid := apierrors.NewInvalid(kind, "a", field.ErrorList{field.Invalid(field.NewPath("status", "devices").Index(0), "x", "must be an allocated device in the claim")})
@@ -35,13 +35,12 @@ func TestReportIsRepeatedAfterTemporaryErrors(t *testing.T) {
 		{"success", nil, false},
 		{"deleted", apierrors.NewNotFound(claims, "a"), false},
 		{"another of its name", fmt.Errorf("%w: %w", status.ErrGone, apierrors.NewConflict(claims, "a", errors.New("UID"))), false},
-		{"deallocated", invalid, false},
-		{"malformed", apierrors.NewBadRequest("json"), false},
-		{"too large", apierrors.NewRequestEntityTooLargeError("3 MiB"), false},
+		{"deallocated, or its share is not known to an older server", invalid, true},
+		{"refused by a webhook", apierrors.NewBadRequest("denied the request"), true},
+		{"too large", apierrors.NewRequestEntityTooLargeError("3 MiB"), true},
 		{"changed by others", apierrors.NewConflict(claims, "a", errors.New("modified")), true},
 		{"no permission yet", apierrors.NewForbidden(claims, "a", errors.New("rbac")), true},
 		{"no permission for the driver", apierrors.NewInvalid(kind, "a", field.ErrorList{field.Forbidden(field.NewPath("status", "devices"), "associated-node:patch")}), true},
-		{"forbidden for good", apierrors.NewInvalid(kind, "a", field.ErrorList{field.Forbidden(field.NewPath("status", "allocation"), "x")}), false},
 		{"an expired token", apierrors.NewUnauthorized("token"), true},
 		{"the API is not served", apierrors.NewGenericServerResponse(http.StatusNotFound, "PATCH", claims, "a", "404 page not found", 0, true), true},
 		{"the API is not known", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound, Code: 404}}, true},
