@@ -236,7 +236,7 @@ func TestVFIsResetOnceUnlessItsRuleForbidsIt(t *testing.T) {
 				case name == "bus/pci/drivers_probe": // udev renames the interface after its name was restored
 					time.AfterFunc(50*time.Millisecond, func() {
 						i, err := k.Interface("", "eth2")
-						dratest.NoError(t, errors.Join(err, k.Change(i, settings.Change{Name: "udev0"})))
+						dratest.NoError(t, errors.Join(err, k.Rename(i, "udev0")))
 					})
 				}
 				return k.Write(name, text)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -50,8 +52,8 @@ func failed(name, operation string, err error) error {
 	return fmt.Errorf("interface %q: %s: %w", name, operation, err)
 }
 
-// Set sets one setting of an interface to its value in to. setting is a name that [Dump.Unlike] returns. Use
-// [Kernel.SetAltName] for altnames. Set needs CAP_NET_ADMIN.
+// Set sets one setting of an interface to its value in to. setting is a name that [Dump.Unlike] returns, or [Name], [MTU] or
+// [MAC]. Set needs CAP_NET_ADMIN.
 func (Kernel) Set(i link.Interface, setting string, to Dump) error {
 	c := rtnetlink.Dial()
 	defer c.Close()
@@ -77,55 +79,53 @@ func set(c rtnetlink.Conn, index int, setting string, to Dump) error {
 			msg.Flags = flag
 		}
 		return c.SetLink(index, msg)
+	case setting == AltNames:
+		return setAltNames(c, index, strings.Fields(to[setting]))
+	case setting == Name:
+		return rename(index, to[setting])
 	}
-	for kind, of := range settable {
-		if of == setting {
-			value, err := hex.DecodeString(to[setting])
-			if err != nil {
-				return err
-			}
-			return c.SetLink(index, msg, nl.NewRtAttr(int(kind), value))
-		}
+	kinds := map[string]uint16{MTU: unix.IFLA_MTU, MAC: unix.IFLA_ADDRESS}
+	for kind, name := range settable {
+		kinds[name] = kind
 	}
-	return errors.New("devinfo does not know how")
+	kind, known := kinds[setting]
+	value, err := hex.DecodeString(to[setting])
+	switch {
+	case !known:
+		return errors.New("devinfo does not know how")
+	case err != nil:
+		return err
+	}
+	return c.SetLink(index, msg, nl.NewRtAttr(int(kind), value))
 }
 
-// SetAltName adds or removes an altname of an interface in the current network namespace. It needs CAP_NET_ADMIN.
-func (Kernel) SetAltName(i link.Interface, altName string, present bool) error {
-	set := netlink.LinkDelAltName
-	if present {
-		set = netlink.LinkAddAltName
-	}
-	err := set(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: i.Index}}, altName)
-	return failed(i.Name, fmt.Sprintf("set altname %q, %v", altName, present), err)
-}
-
-// Change contains new values for an interface in the current network namespace. Zero values keep the current ones.
-type Change struct {
-	Name string // renaming sets the interface down for a moment
-	MTU  int    // bytes
-	MAC  net.HardwareAddr
-}
-
-// Change changes an interface, the name last. It stops at the first error. It needs CAP_NET_ADMIN.
-func (Kernel) Change(i link.Interface, to Change) error {
-	l, err := netlink.LinkByIndex(i.Index)
+// setAltNames removes unwanted altnames, and then adds missing ones.
+func setAltNames(c rtnetlink.Conn, index int, want []string) error {
+	now, err := get(c, index)
 	if err != nil {
-		return fmt.Errorf("interface %q: %w", i.Name, err)
+		return err
 	}
-	set := func(what string, wanted bool, do func() error) {
-		if wanted && err == nil {
-			err = failed(i.Name, "set "+what, do())
+	has, of := strings.Fields(now[AltNames]), &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	for _, name := range slices.Concat(has, want) {
+		set := netlink.LinkAddAltName
+		if !slices.Contains(want, name) {
+			set = netlink.LinkDelAltName
+		} else if slices.Contains(has, name) {
+			continue
+		}
+		if failed := set(of, name); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%q: %w", name, failed))
 		}
 	}
-	set("mtu", to.MTU != 0, func() error { return netlink.LinkSetMTU(l, to.MTU) })
-	set("address", to.MAC != nil, func() error { return netlink.LinkSetHardwareAddr(l, to.MAC) })
-	set("name", to.Name != "", func() error { return rename(l, to.Name) })
 	return err
 }
 
 // rename sets an interface down, because most kernels cannot rename one that is up, and then up again.
-func rename(l netlink.Link, name string) (err error) {
+func rename(index int, name string) (err error) {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return err
+	}
 	if l.Attrs().Flags&net.FlagUp != 0 {
 		if err := netlink.LinkSetDown(l); err != nil {
 			return err

@@ -28,7 +28,15 @@ type Dump map[string]string
 const (
 	AltNames = "altnames" // the value is a sorted list with spaces
 	Ethtool  = "ethtool"  // missing, but for kernels without its netlink interface (before Linux 5.6): "none"
+
+	// A Dump lacks these.
+	Name = "name"
+	MTU  = "mtu" // the value is a [Number]
+	MAC  = "mac" // the value is in hexadecimal
 )
+
+// Number returns the value of a setting that is a number.
+func Number(n uint32) string { return hex.EncodeToString(binary.NativeEndian.AppendUint32(nil, n)) }
 
 // userFlags are the flags that a user can set. The kernel separately counts requests of bridges, macvtaps and packet
 // sockets for promisc and allmulti, and changing these flags does not change this count.

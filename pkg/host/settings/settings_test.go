@@ -69,44 +69,48 @@ func TestHundredsOfAltNamesAreReadAndRemoved(t *testing.T) {
 	linktest.Run(t, func(t *testing.T) {
 		linktest.AddVeth(t, "nic", "peer", linktest.NewNetns(t))
 		k, nic := kernel(), named(t, "nic")
+		var names []string
 		for n := range 490 {
-			must(t, k.SetAltName(nic, fmt.Sprintf("%0127d", n), true))
+			names = append(names, fmt.Sprintf("%0127d", n))
 		}
-		names := strings.Fields(read(t, "nic")[settings.AltNames])
-		if len(names) != 490 {
-			t.Errorf("%d altnames", len(names))
-		}
+		want := settings.Dump{settings.AltNames: strings.Join(names, " ")}
+		must(t, k.Set(nic, settings.AltNames, want))
+		difftest.Equal(t, read(t, "nic")[settings.AltNames], want[settings.AltNames])
 		if i, err := k.Interface("", "nic"); err != nil || i.Name != "nic" {
 			t.Errorf("got %+v, %v", i, err)
 		}
-		for _, name := range names {
-			must(t, k.SetAltName(nic, name, false))
-		}
+		linktest.AddVeth(t, "other", "peer2", linktest.NewNetns(t))
+		err := k.Set(nic, settings.AltNames, settings.Dump{settings.AltNames: "other free"}) // one that is taken is in the way of none
+		difftest.Is(t, err, unix.EEXIST)
+		difftest.Says(t, err, `interface "nic": set altnames: "other": `)
+		difftest.Equal(t, read(t, "nic")[settings.AltNames], "free")
+		must(t, k.Set(nic, settings.AltNames, settings.Dump{}))
 		difftest.Equal(t, read(t, "nic")[settings.AltNames], "")
 	})
 }
 
-func TestChangeSetsNameMTUAndMAC(t *testing.T) {
+func TestSetSetsNameMTUAndMAC(t *testing.T) {
 	linktest.RunAlone(t, func(t *testing.T) {
 		linktest.AddVeth(t, "net1", "peer", linktest.NewNetns(t)) // the interface is up
 		k := kernel()
-		mac, _ := net.ParseMAC("02:00:00:00:00:07")
 		nic := named(t, "net1")
-		must(t, k.Change(nic, settings.Change{Name: "nic", MTU: 1400, MAC: mac}))
+		to := settings.Dump{settings.Name: "nic", settings.MTU: settings.Number(1400), settings.MAC: "020000000007"}
+		must(t, k.Set(nic, settings.Name, to), k.Set(nic, settings.MTU, to), k.Set(nic, settings.MAC, to))
 		got, err := k.Interface("", "nic")
-		if err != nil || got.MTU != 1400 || got.MAC.String() != mac.String() {
+		if err != nil || got.MTU != 1400 || got.MAC.String() != "02:00:00:00:00:07" {
 			t.Errorf("got %+v, %v", got, err)
 		}
 		l, err := netlink.LinkByName("nic")
 		if err != nil || l.Attrs().Flags&net.FlagUp == 0 {
 			t.Errorf("it stays up: %+v, %v", l, err)
 		}
-		must(t, k.Change(nic, settings.Change{}))
 		none := link.Interface{Name: "none", Index: nic.Index + 1000}
 		_, err = k.Settings(none)
 		difftest.Is(t, err, link.ErrNoInterface)
 		difftest.Says(t, err, `interface "none": read settings: `)
-		difftest.Says(t, k.Change(none, settings.Change{MTU: 1500}), `interface "none": `)
+		difftest.Says(t, k.Set(none, settings.MTU, to), `interface "none": set mtu: `)
+		difftest.Says(t, k.Set(none, settings.Name, to), `interface "none": set name: `)
+		difftest.Says(t, k.Set(none, settings.AltNames, settings.Dump{}), `interface "none": set altnames: `)
 		difftest.Says(t, k.Set(none, "noarp", settings.Dump{}), `interface "none": set noarp: `)
 		difftest.Says(t, k.Set(nic, "none", settings.Dump{}), `set none: devinfo does not know how`)
 		difftest.Says(t, k.Set(nic, "alias", settings.Dump{"alias": "x"}), `set alias: encoding/hex: `)
@@ -116,16 +120,16 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 		difftest.Is(t, k.Set(none, "rings", settings.Dump{}), unix.ENODEV)
 		channels := nl.NewRtAttr(unix.ETHTOOL_A_CHANNELS_TX_COUNT, nl.Uint32Attr(9999)).Serialize()
 		difftest.Says(t, k.Set(nic, "channels", settings.Dump{"channels": hex.EncodeToString(channels)}), "set channels: ")
-		difftest.Says(t, k.Change(nic, settings.Change{Name: "lo"}), `: set name: `) // it is taken
+		difftest.Says(t, k.Set(nic, settings.Name, settings.Dump{settings.Name: "lo"}), `: set name: `) // it is taken
 		difftest.Says(t, k.SetVF("none", 0, settings.VFTrust, settings.VF{}), `interface "none": `)
 		for _, setting := range (settings.VF{MAC: "a", VLAN: 1, Trust: true, SpoofCheck: true, LinkState: 1, MinRate: 1, NodeGUID: "a"}).Unlike(settings.VF{}) {
 			difftest.Says(t, k.SetVF("nic", 3, setting, settings.VF{}), `interface "nic": set `+setting+` of VF 3: `) // a veth has no VFs
 		}
-		if _, ok, err := k.VF("nic", 0); ok || err != nil {
-			t.Errorf("it has no VFs: %v, %v", ok, err)
+		if vf, err := k.VF("nic", 0); vf != nil || err != nil {
+			t.Errorf("it has no VFs: %v, %v", vf, err)
 		}
-		if _, ok, err := k.VF("none", 0); ok || !errors.Is(err, link.ErrNoInterface) {
-			t.Errorf("there is no such interface: %v, %v", ok, err)
+		if vf, err := k.VF("none", 0); vf != nil || !errors.Is(err, link.ErrNoInterface) {
+			t.Errorf("there is no such interface: %v, %v", vf, err)
 		}
 		nic = named(t, "nic")
 		linktest.EachOpenFailure(t, map[string]func() error{
@@ -133,11 +137,11 @@ func TestChangeSetsNameMTUAndMAC(t *testing.T) {
 			"Set":        func() error { return k.Set(nic, "noarp", settings.Dump{}) },
 			"Set xdp":    func() error { return k.Set(nic, "xdpgeneric", settings.Dump{}) },
 			"Set rings":  func() error { return k.Set(nic, "rings", settings.Dump{}) },
-			"SetAltName": func() error { return k.SetAltName(nic, "", true) },
-			"Change":     func() error { return k.Change(nic, settings.Change{MTU: 1400, Name: "nic"}) },
+			"Set names":  func() error { return k.Set(nic, settings.AltNames, settings.Dump{settings.AltNames: "nic2"}) },
+			"Set name":   func() error { return k.Set(nic, settings.Name, to) },
 			"Conditions": func() error { _, err := settings.Conditions("/proc"); return err },
 			"VFs":        func() error { _, err := settings.VFs(); return err },
-			"VF":         func() error { _, _, err := k.VF("nic", 0); return err },
+			"VF":         func() error { _, err := k.VF("nic", 0); return err },
 			"SetVF":      func() error { return k.SetVF("nic", 0, settings.VFTrust, settings.VF{}) },
 			"Live":       func() error { _, err := hostdev.Live(sysfs.New(os.DirFS("/sys"))); return err },
 		})

@@ -2,6 +2,7 @@ package settings_test
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -210,7 +211,8 @@ func effects(t *testing.T, index int) map[string]string {
 func putBack(t *testing.T, before settings.Dump, mtu int, mac []byte) {
 	t.Helper()
 	k := kernel()
-	must(t, k.Change(named(t, "nic"), settings.Change{MTU: mtu, MAC: mac}))
+	to := settings.Dump{settings.MTU: settings.Number(uint32(mtu)), settings.MAC: hex.EncodeToString(mac)}
+	must(t, k.Set(named(t, "nic"), settings.MTU, to), k.Set(named(t, "nic"), settings.MAC, to))
 	for _, what := range before.Unlike(read(t, "nic")) {
 		if err := k.Set(named(t, "nic"), what, before); err != nil {
 			t.Error(err)

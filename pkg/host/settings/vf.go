@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -185,9 +186,9 @@ func octets(text string) net.HardwareAddr {
 	return make(net.HardwareAddr, 8)
 }
 
-// VF returns the settings of a VF on its PF. pf is the interface of the PF. ok is false if the driver does not
-// report them. If the interface does not exist, the error is [rtnetlink.ErrNoInterface].
-func (Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
+// VF returns the settings of a VF on its PF, or nil if the driver does not report them. pf is the interface of the PF. If it
+// does not exist, the error is [rtnetlink.ErrNoInterface].
+func (Kernel) VF(pf string, index int) (*VF, error) {
 	c := rtnetlink.Dial()
 	defer c.Close()
 	var list []VFRecord
@@ -195,13 +196,8 @@ func (Kernel) VF(pf string, index int) (vf VFRecord, ok bool, err error) {
 	if err == nil {
 		list, err = vfsOf(l)
 	}
-	if err != nil {
-		return VFRecord{}, false, fmt.Errorf("interface %q: %w", pf, err)
+	if at := slices.IndexFunc(list, func(vf VFRecord) bool { return vf.Index == index }); at >= 0 {
+		return &list[at].VF, nil
 	}
-	for _, vf := range list {
-		if vf.Index == index {
-			return vf, true, nil
-		}
-	}
-	return VFRecord{}, false, nil
+	return nil, failed(pf, fmt.Sprintf("read VF %d", index), err)
 }

@@ -32,16 +32,11 @@ var (
 // Links gives access to the interfaces in the host's network namespace. [settings.Kernel] implements it.
 type Links interface {
 	hostdev.Interfaces
-	VF(pf string, index int) (vf settings.VFRecord, ok bool, err error)
-	// The next methods address the interface by its index.
-	Change(i link.Interface, to settings.Change) error
+	// The next methods are documented at [settings.Kernel].
 	Settings(i link.Interface) (settings.Dump, error)
 	Set(i link.Interface, setting string, to settings.Dump) error
-	SetAltName(i link.Interface, altName string, present bool) error
-
+	VF(pf string, index int) (*settings.VF, error)
 	SetVF(pf string, index int, setting string, to settings.VF) error
-
-	// The next methods are documented at [settings.Kernel].
 	Stacked(i link.Interface, everywhere bool) (found []string, err error)
 	Unstack(i link.Interface) (left []string, err error)
 	Holders(numbers []string) ([]process.Holder, error)
@@ -184,12 +179,10 @@ func (d *Devices) function(now *present) error {
 	if !ok {
 		return err
 	}
-	vf, ok, err := d.links.VF(ports[0].Name, index)
+	now.pf, now.index = ports[0].Name, index
+	now.VF, err = d.links.VF(now.pf, index)
 	if errors.Is(err, link.ErrNoInterface) {
 		return away
-	}
-	if ok {
-		now.VF, now.pf, now.index = &vf.VF, ports[0].Name, index
 	}
 	return err
 }

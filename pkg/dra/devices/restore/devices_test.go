@@ -88,7 +88,7 @@ func TestLookFindsDeviceByBusAndName(t *testing.T) {
 
 // spoilt returns other settings than a new interface has, and their names.
 func spoilt() (all settings.Dump, names []string) {
-	names = []string{restore.Name, settings.AltNames, "features", "noarp", "xdp", "ethtool-99", "rings"}
+	names = []string{settings.Name, settings.AltNames, "features", "noarp", "xdp", "ethtool-99", "rings"}
 	all = settings.Dump{}
 	for _, name := range names[2:] {
 		all[name] = "07"
@@ -116,7 +116,7 @@ func lives() []life {
 	all, names := spoilt()
 	return []life{
 		{name: "nothing", does: nothing},
-		{name: "its namespace ended", does: gone, did: []string{restore.Name, restore.MTU, restore.MAC}},
+		{name: "its namespace ended", does: gone, did: []string{settings.Name, settings.MTU, settings.MAC}},
 		{name: "the pod took names and set all else", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, all), k.EndNetns(netns))
 		}, did: names},
@@ -124,14 +124,14 @@ func lives() []life {
 			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Configure(vf, settings.Dump{settings.AltNames: "eth3"}))
 			difftest.Is(t, k.Move(vf, netns, "", "net1"), syscall.EEXIST)
 			difftest.Must(t, k.EndNetns(netns))
-		}, did: []string{restore.Name}},
+		}, did: []string{settings.Name}},
 		{name: "a plugin restored the name", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Move(vf, "", netns, "net1"), k.Use(vf, 1400, podsMAC), k.Move(vf, netns, "", "eth2"))
-		}, did: []string{restore.MTU, restore.MAC}},
+		}, did: []string{settings.MTU, settings.MAC}},
 		{name: "its PF set MAC, VLAN and trust", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.ConfigureVF(vf, settings.VF{MAC: podsMAC, VLAN: 7, Trust: true, VLANProto: 0x8100, SpoofCheck: true}))
 			gone(t, k, f)
-		}, did: []string{restore.Name, restore.MTU, restore.MAC, settings.VFMAC, settings.VFVLAN, settings.VFTrust}},
+		}, did: []string{settings.Name, settings.MTU, settings.MAC, settings.VFMAC, settings.VFVLAN, settings.VFTrust}},
 		{name: "its PF set all else", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.ConfigureVF(vf, settings.VF{
 				QoS: 3, VLANProto: 0x88a8, LinkState: 1, MinRate: 10, MaxRate: 200, NodeGUID: "00:11:22:33:44:55:66:77", PortGUID: "00:11:22:33:44:55:66:78"}))
@@ -143,25 +143,25 @@ func lives() []life {
 				t.Errorf("bound: %+v", now)
 			}
 			difftest.Must(t, h.Bind(f, "vfio-pci")) // as after a crash
-		}, did: []string{restore.Driver, restore.Name, restore.MAC}},
+		}, did: []string{restore.Driver, settings.Name, settings.MAC}},
 		{name: "vfio-pci, and its PF kept the pod's MAC", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.Host().Bind(f, "vfio-pci"))
 			to := *untouched()
 			to.MAC, to.VLAN = podsMAC, 7
 			difftest.Must(t, k.ConfigureVF(vf, to))
-		}, did: []string{settings.VFMAC, restore.Driver, restore.Name, restore.MAC, settings.VFVLAN}},
+		}, did: []string{settings.VFMAC, restore.Driver, settings.Name, settings.MAC, settings.VFVLAN}},
 		{name: "the pod unbound the driver", does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Write("bus/pci/drivers/igbvf/unbind", vf))
-		}, did: []string{restore.Driver, restore.Name, restore.MAC}},
+		}, did: []string{restore.Driver, settings.Name, settings.MAC}},
 		{name: "vfio-pci, which takes the altname away", altName: "enp1s0f0v0", does: func(t *testing.T, k *restoretest.Kernel, f restore.Snapshot) {
 			difftest.Must(t, k.Host().Bind(f, "vfio-pci"))
-		}, did: []string{restore.Driver, restore.Name, restore.MAC, settings.AltNames}},
-		{name: "its namespace ended, and it keeps an altname", altName: "enp1s0f0v0", does: gone, did: []string{restore.Name, restore.MTU, restore.MAC}},
+		}, did: []string{restore.Driver, settings.Name, settings.MAC, settings.AltNames}},
+		{name: "its namespace ended, and it keeps an altname", altName: "enp1s0f0v0", does: gone, did: []string{settings.Name, settings.MTU, settings.MAC}},
 		// Binding the driver again removes what nobody can set, or see.
 		{name: "the pod left what only a reset ends", reset: restore.Always, does: func(t *testing.T, k *restoretest.Kernel, _ restore.Snapshot) {
 			difftest.Must(t, k.Move(vf, "", netns, "eth2"), k.Configure(vf, settings.Dump{"rtnetlink-99": "07000000"}), k.Stack(vf, "hidden vlan"), k.EndNetns(netns))
-		}, did: []string{restore.Reset, restore.Name, restore.MAC}},
-		{name: "nothing, and a reset", reset: restore.Auto, does: nothing, did: []string{restore.Reset, restore.Name, restore.MAC}},
+		}, did: []string{restore.Reset, settings.Name, settings.MAC}},
+		{name: "nothing, and a reset", reset: restore.Auto, does: nothing, did: []string{restore.Reset, settings.Name, settings.MAC}},
 		// That the unbind returns proves that nobody has it open. The others are the probe, and driver_override twice.
 		{name: "a reset on vfio-pci", reset: restore.Auto, onVFIO: true, does: nothing, did: []string{restore.Reset}, changes: 4},
 	}
@@ -334,9 +334,9 @@ func TestNameIsRestoredAfterOtherDeviceLosesAltName(t *testing.T) {
 	difftest.Must(t, k.Configure(vf, settings.Dump{settings.AltNames: "eth3"}), k.Use(other, 9000, podsMAC))
 	difftest.Must(t, k.EndNetns(netns), k.EndNetns(netns+"2"))
 	did, err := h.Restore(g)
-	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{restore.Name})
+	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{settings.Name})
 	difftest.Says(t, err, "eth3", `altname of interface "net1"`, vf)
-	difftest.Equal(t, did, []string{restore.MTU, restore.MAC})
+	difftest.Equal(t, did, []string{settings.MTU, settings.MAC})
 	for _, d := range []restore.Snapshot{f, g} {
 		_, err := h.Restore(d)
 		difftest.Must(t, err)
@@ -356,7 +356,7 @@ func TestAltNameIsNotRestoredWhileItNamesAnotherInterface(t *testing.T) {
 	_, err := h.Restore(f)
 	difftest.Equal(t, difftest.As[*restore.Mismatch](t, err).Settings, []string{settings.AltNames})
 	difftest.Says(t, err, `"eth9" is taken: altname of interface "eth3" of device 0000:01:10.2`)
-	difftest.Must(t, k.SetAltName(named(k, "eth3"), "eth9", false), k.Change(named(k, "eth3"), settings.Change{Name: "eth9"}))
+	difftest.Must(t, k.SetAltName(named(k, "eth3"), "eth9", false), k.Rename(named(k, "eth3"), "eth9"))
 	did, err := h.Restore(f)
 	difftest.Must(t, err)
 	difftest.Equal(t, did, []string(nil)) // the first attempt has set the name
@@ -382,7 +382,7 @@ func overtake(k *restoretest.Kernel, after int, happens func()) (happened *bool)
 func TestResetCopesWithOthers(t *testing.T) {
 	for what, meddle := range map[string]func(k *restoretest.Kernel, i link.Interface) error{
 		"renames it": func(k *restoretest.Kernel, i link.Interface) error {
-			return k.Change(i, settings.Change{Name: "udev0"})
+			return k.Rename(i, "udev0")
 		},
 		"sets MTU and MAC":         func(k *restoretest.Kernel, _ link.Interface) error { return k.Use(vf, 9000, podsMAC) },
 		"adds its name as altname": func(k *restoretest.Kernel, i link.Interface) error { return k.SetAltName(i, "eth2", true) },
@@ -418,7 +418,7 @@ func TestResetCopesWithOthers(t *testing.T) {
 func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 	const other = "0000:01:10.2" // eth3
 	for name, take := range map[string]func(*restoretest.Kernel) error{
-		"name":    func(k *restoretest.Kernel) error { return k.Change(named(k, "eth3"), settings.Change{Name: "eth2"}) },
+		"name":    func(k *restoretest.Kernel) error { return k.Rename(named(k, "eth3"), "eth2") },
 		"altname": func(k *restoretest.Kernel) error { return k.SetAltName(named(k, "eth3"), "eth2", true) },
 	} {
 		for _, do := range []func(h *restore.Devices, f restore.Snapshot){
@@ -433,7 +433,7 @@ func TestInterfaceThatTookNameIsNotMistakenForDevice(t *testing.T) {
 				k, h, f := igb(t)
 				difftest.Must(t, k.Use(vf, 1400, podsMAC), k.Use(other, 9000, podsMAC))
 				happened = overtake(k, calls, func() {
-					difftest.Must(t, k.Change(named(k, "eth2"), settings.Change{Name: "away"}), take(k))
+					difftest.Must(t, k.Rename(named(k, "eth2"), "away"), take(k))
 				})
 				do(h, f)
 				k.Before = nil

@@ -33,7 +33,7 @@ var leavings = []struct {
 }{
 	{"flags such as `noarp`, `promisc`", "ends; then " + setBack, setBack, "net/core/dev.c, `__dev_change_flags`",
 		[]string{"noarp", "promisc", "allmulti", "multicast", "debug", "dynamic", "notrailers", "portsel", "automedia"}},
-	{"`mtu`, `mac`, names and altnames", "ends; then " + setBack, setBack, "net/core/dev.c, `__dev_change_net_namespace`", []string{restore.MTU, restore.MAC, restore.Name, settings.AltNames}},
+	{"`mtu`, `mac`, names and altnames", "ends; then " + setBack, setBack, "net/core/dev.c, `__dev_change_net_namespace`", []string{settings.MTU, settings.MAC, settings.Name, settings.AltNames}},
 	{"other attributes of `ip link set`", "ends; then " + setBack, setBack, "net/core/rtnetlink.c, `do_setlink`", []string{"alias", "broadcast", "mode", "group", "txqueuelen", "protodown",
 		"gso_max_size", "gso_max_segs", "gro_max_size", "gso_ipv4_max_size", "gro_ipv4_max_size"}},
 	{"offloads of `ethtool -K`", "ends; then " + setBack, setBack, "net/ethtool/features.c, `ethnl_set_features`", []string{"features"}},

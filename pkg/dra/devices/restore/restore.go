@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"syscall"
 
 	"devinfo-cni.io/pkg/host/hostdev"
+	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/settings"
 )
 
@@ -20,15 +20,12 @@ const (
 	Reset   = "reset"          // the driver was bound again, although it had not changed; not a setting
 	Stacked = settings.Stacked // something receives the frames of the interface; not a setting
 	Opened  = "opened"         // a process of a pod has a device node open; not a setting
-	Name    = "name"           // name of the interface
-	MTU     = "mtu"
-	MAC     = "mac"
 )
 
 // SettingNames returns the settings that must be restored before the next pod may get the device, in the order of
 // reports.
 func SettingNames() []string {
-	return slices.Concat([]string{Away, Stacked, Opened, Driver, Name, MTU, MAC}, settings.Names(),
+	return slices.Concat([]string{Away, Stacked, Opened, Driver, settings.Name, settings.MTU, settings.MAC}, settings.Names(),
 		[]string{settings.VFMAC, settings.VFVLAN, settings.VFTrust, settings.VFSpoofCheck, settings.VFLinkState, settings.VFRate, settings.VFGUID})
 }
 
@@ -183,6 +180,9 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 	if now.IfName == "" {
 		return nil, fmt.Errorf("%s, %s: %w", f.Device, f.IfName, ErrNotOnNode)
 	}
+	add := func(what string, to settings.Dump, values string) {
+		list = append(list, setting{what, values, false, func() error { return d.setOf(now.is, what, to) }})
+	}
 	if want := f.wanted(now.Settings); want != nil {
 		// An earlier pod may have given the interface the name of another device, which it cannot have then.
 		names := slices.DeleteFunc(strings.Fields(want[settings.AltNames]), func(altName string) bool {
@@ -190,59 +190,44 @@ func (d *Devices) left(f Snapshot) ([]setting, error) {
 			return err == nil && i.Name == altName && i.Name != now.IfName
 		})
 		want[settings.AltNames] = strings.Join(names, " ")
-		for _, what := range want.Unlike(now.Settings) {
-			set := func() error { return d.links.Set(now.is, what, want) }
-			if what == settings.AltNames { // an altname may be the interface name to restore
-				set = func() error { return d.setAltNames(now, names) }
-			}
-			list = append(list, setting{what, fmt.Sprintf("%s is %s, was %s", what, now.Settings.Text(what), want.Text(what)), false, set})
+		for _, what := range want.Unlike(now.Settings) { // an altname may be the interface name to restore
+			add(what, want, fmt.Sprintf("%s is %s, was %s", what, now.Settings.Text(what), want.Text(what)))
 		}
 	}
-	change := func(what string, differs bool, to settings.Change) {
-		if differs {
-			list = append(list, setting{what, "", false, func() error { return d.taken(to.Name, d.links.Change(now.is, to)) }})
-		}
+	if f.MTU != now.MTU {
+		add(settings.MTU, settings.Dump{settings.MTU: settings.Number(uint32(f.MTU))}, "")
 	}
-	mac, _ := net.ParseMAC(f.MAC)
-	change(MTU, f.MTU != now.MTU, settings.Change{MTU: f.MTU})
-	change(MAC, f.MAC != "" && f.MAC != now.MAC, settings.Change{MAC: mac})
-	change(Name, f.IfName != now.IfName, settings.Change{Name: f.IfName})
+	if f.MAC != "" && f.MAC != now.MAC {
+		add(settings.MAC, settings.Dump{settings.MAC: strings.ReplaceAll(f.MAC, ":", "")}, "")
+	}
+	if f.IfName != now.IfName {
+		add(settings.Name, settings.Dump{settings.Name: f.IfName}, "")
+	}
 	return list, nil
 }
 
-// setAltNames removes unwanted altnames, and then adds missing ones.
-func (d *Devices) setAltNames(now present, want []string) error {
-	var errs []error
-	names := strings.Fields(now.Settings[settings.AltNames])
-	for _, name := range slices.Concat(names, want) {
-		switch has, wanted := slices.Contains(names, name), slices.Contains(want, name); {
-		case !wanted:
-			errs = append(errs, d.links.SetAltName(now.is, name, false))
-		case !has:
-			errs = append(errs, d.taken(name, d.links.SetAltName(now.is, name, true)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// taken adds the current owner of a name to an EEXIST error. If a pod gave the name to another device, restoring
-// that device frees it.
-func (d *Devices) taken(name string, err error) error {
+// setOf sets a setting of an interface. It adds the current owners of names to an EEXIST error. If a pod gave such a name to
+// another device, restoring that device frees it.
+func (d *Devices) setOf(of link.Interface, what string, to settings.Dump) error {
+	err := d.links.Set(of, what, to)
 	if !errors.Is(err, syscall.EEXIST) {
 		return err
 	}
-	i, asked := d.links.Interface("", name)
-	if asked != nil {
-		return err
+	for name := range strings.FieldsSeq(to[what]) {
+		i, asked := d.links.Interface("", name)
+		if asked != nil || i.Index == of.Index {
+			continue
+		}
+		holder := fmt.Sprintf("interface %q", i.Name)
+		if i.Name != name {
+			holder = "altname of " + holder
+		}
+		if i.Parent != "" {
+			holder += " of device " + i.Parent
+		}
+		err = fmt.Errorf("%w: %q is taken: %s", err, name, holder)
 	}
-	holder := fmt.Sprintf("interface %q", i.Name)
-	if i.Name != name {
-		holder = "altname of " + holder
-	}
-	if i.Parent != "" {
-		holder += " of device " + i.Parent
-	}
-	return fmt.Errorf("%w: %q is taken: %s", err, name, holder)
+	return err
 }
 
 // leftOnPF returns the settings on the PF that differ from the snapshot. It ignores settings without a snapshot.

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -89,11 +88,10 @@ func (o older) into(want settings.Dump) {
 			want[name] = value
 		}
 	}
-	number := func(n uint32) string { return hex.EncodeToString(binary.NativeEndian.AppendUint32(nil, n)) }
 	set(settings.AltNames, strings.Join(o.AltNames, " "), len(o.AltNames) > 0)
 	set("alias", hex.EncodeToString([]byte(o.Alias)), o.Alias != "")
 	for name, n := range map[string]uint32{"group": o.Group, "txqueuelen": o.TxQueue} {
-		set(name, number(n), want[name] != "") // each interface of the kernel has them
+		set(name, settings.Number(n), want[name] != "") // each interface of the kernel has them
 	}
 	set("promisc", "on", o.Promisc)
 	set("allmulti", "on", o.AllMulti)

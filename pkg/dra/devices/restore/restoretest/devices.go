@@ -1,6 +1,8 @@
 package restoretest
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -174,10 +176,22 @@ func (k *Kernel) Set(of link.Interface, setting string, to settings.Dump) error 
 	if k.Spares && !slices.Contains(restore.SettingNames(), setting) {
 		k = Open(filepath.Dir(k.dir))
 	}
-	return k.set(of, func(_ *world, i *iface) error {
-		switch value := to[setting]; {
-		case strings.HasPrefix(setting, "rtnetlink-"), setting == settings.AltNames: // which SetAltName sets
+	value := to[setting]
+	if setting == settings.AltNames {
+		return k.setAltNames(of, strings.Fields(value))
+	}
+	return k.set(of, func(w *world, i *iface) error {
+		switch raw, _ := hex.DecodeString(value); {
+		case strings.HasPrefix(setting, "rtnetlink-"):
 			return syscall.EOPNOTSUPP
+		case setting == settings.Name:
+			return k.rename(w, i, value)
+		case setting == settings.MTU:
+			i.MTU = int(binary.NativeEndian.Uint32(raw))
+		case setting == settings.MAC && w.isLocked(i, net.HardwareAddr(raw).String()):
+			return syscall.EPERM
+		case setting == settings.MAC:
+			i.MAC = net.HardwareAddr(raw).String()
 		case value == "":
 			delete(i.Settings, setting)
 		default:
@@ -187,7 +201,19 @@ func (k *Kernel) Set(of link.Interface, setting string, to settings.Dump) error 
 	})
 }
 
-// SetAltName implements restore.Links.
+// setAltNames removes unwanted altnames, and then adds missing ones, each in one change.
+func (k *Kernel) setAltNames(of link.Interface, want []string) error {
+	var now []string
+	err := k.on(of, func(_ *world, i *iface) error { now = i.altNames(); return nil })
+	for _, name := range slices.Concat(now, want) {
+		if wanted := slices.Contains(want, name); !wanted || !slices.Contains(now, name) {
+			err = errors.Join(err, k.SetAltName(of, name, wanted))
+		}
+	}
+	return err
+}
+
+// SetAltName simulates udev, which adds or removes an altname.
 func (k *Kernel) SetAltName(of link.Interface, altName string, present bool) error {
 	return k.set(of, func(w *world, i *iface) error {
 		names := i.altNames()
@@ -227,17 +253,16 @@ func (k *Kernel) Interface(_, name string) (found link.Interface, err error) {
 }
 
 // VF implements restore.Links.
-func (k *Kernel) VF(pf string, index int) (vf settings.VFRecord, ok bool, err error) {
+func (k *Kernel) VF(pf string, index int) (vf *settings.VF, err error) {
 	err = k.change(func(w *world) error {
 		device, err := k.virtfn(w, pf, index)
 		if err != nil {
 			return err
 		}
-		set := w.VFs[device]
-		vf, ok = settings.VFRecord{PF: w.PFs[pf], PFName: pf, Index: index, VF: *set}, true
+		vf = w.VFs[device]
 		return nil
 	})
-	return vf, ok, err
+	return vf, err
 }
 
 func (k *Kernel) virtfn(w *world, pf string, index int) (string, error) {
@@ -245,30 +270,20 @@ func (k *Kernel) virtfn(w *world, pf string, index int) (string, error) {
 	return filepath.Base(target), err
 }
 
-// Change implements restore.Links.
-func (k *Kernel) Change(of link.Interface, to settings.Change) error {
-	return k.set(of, func(w *world, i *iface) error {
-		switch {
-		case to.Name != "" && w.holder(to.Name) != nil:
-			return syscall.EEXIST
-		case to.MAC != nil && w.isLocked(i, to.MAC.String()):
-			return syscall.EPERM
-		}
-		if to.MTU != 0 {
-			i.MTU = to.MTU
-		}
-		if to.MAC != nil {
-			i.MAC = to.MAC.String()
-		}
-		if to.Name == "" {
-			return nil
-		}
-		if err := k.hide(i); err != nil {
-			return err
-		}
-		i.Name = to.Name
-		return k.show(i)
-	})
+func (k *Kernel) rename(w *world, i *iface, name string) error {
+	if w.holder(name) != nil {
+		return syscall.EEXIST
+	}
+	if err := k.hide(i); err != nil {
+		return err
+	}
+	i.Name = name
+	return k.show(i)
+}
+
+// Rename simulates udev, which renames an interface.
+func (k *Kernel) Rename(of link.Interface, name string) error {
+	return k.Set(of, settings.Name, settings.Dump{settings.Name: name})
 }
 
 // isLocked reports whether an interface cannot change its MAC, because its PF has a MAC for it or had one when the
