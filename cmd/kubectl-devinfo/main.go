@@ -130,23 +130,17 @@ func (t *tool) root() *cobra.Command {
 	root.AddCommand(t.nodeCommands()...)
 	_ = root.RegisterFlagCompletionFunc("namespace", t.complete("namespaces", true))
 	for _, cmd := range append(root.Commands(), root) {
-		t.start(cmd)
+		cmd.PreRunE = t.start // not of help and completion, which need no cluster
 	}
 	commandline.Finish(root)
 	return root
 }
 
-// start makes a command check its flags before it sends requests.
-func (t *tool) start(cmd *cobra.Command) {
-	body := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if _, err := labels.Parse(t.selector); err != nil {
-			return clierr.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
-		}
-		t.started = true
-		if err := t.connect(); err != nil {
-			return err
-		}
-		return body(cmd, args)
+// start checks the flags before a command sends requests.
+func (t *tool) start(*cobra.Command, []string) error {
+	if _, err := labels.Parse(t.selector); err != nil {
+		return clierr.Misuse("give labels such as app=dpdk", "--selector: %q: %v", t.selector, err)
 	}
+	t.started = true
+	return t.connect()
 }
