@@ -12,6 +12,8 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/view"
@@ -188,19 +190,16 @@ func networkOf(claim *resourceapi.ResourceClaim, d *resourceapi.AllocatedDeviceS
 	if claim.Status.Allocation == nil {
 		return ""
 	}
-	name := "" // of the request that the device is allocated to
-	for _, r := range claim.Status.Allocation.Devices.Results {
-		share := d.ShareID == nil && r.ShareID == nil || d.ShareID != nil && r.ShareID != nil && *d.ShareID == string(*r.ShareID)
-		if r.Driver == d.Driver && r.Pool == d.Pool && r.Device == d.Device && share {
-			name = r.Request
+	given := claim.Status.Allocation.Devices
+	for _, r := range given.Results {
+		if r.Driver != d.Driver || r.Pool != d.Pool || r.Device != d.Device || !ptr.Equal((*string)(r.ShareID), d.ShareID) {
+			continue
 		}
-	}
-	parent, _, _ := strings.Cut(name, "/") // of an alternative of firstAvailable; its configuration may name either
-	for _, c := range claim.Status.Allocation.Devices.Config {
-		var cni struct{ Config struct{ Name string } }
-		ours := c.Opaque != nil && c.Opaque.Driver == d.Driver && (len(c.Requests) == 0 || slices.Contains(c.Requests, name) || slices.Contains(c.Requests, parent))
-		if ours && json.Unmarshal(c.Opaque.Parameters.Raw, &cni) == nil && cni.Config.Name != "" {
-			return cni.Config.Name
+		for _, c := range resourceclaim.ConfigForResult(given.Config, r) {
+			var cni struct{ Config struct{ Name string } }
+			if c.Opaque.Driver == d.Driver && json.Unmarshal(c.Opaque.Parameters.Raw, &cni) == nil && cni.Config.Name != "" {
+				return cni.Config.Name
+			}
 		}
 	}
 	return ""

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/view"
@@ -19,15 +21,14 @@ import (
 type View struct {
 	Waiting bool // also show claims that have no device yet
 
-	list   []Network
-	pods   map[types.UID]place
-	claims []types.NamespacedName // claims of the pods
+	list []Network
+	pods map[types.UID]place
 }
 
 type place struct {
-	namespace, pod, node string
-	claims               []string
-	unscheduled          string // why the pod has no node; "" = it has one, or nobody says why
+	Network              // its namespace, pod and node
+	claims      []string // names of the pod's claims, as far as they are made
+	unscheduled string   // why the pod has no node; "" = it has one, or nobody says why
 }
 
 // Pod adds the attachments in a pod's network-status. It skips a pod that has ended, because its
@@ -39,11 +40,15 @@ func (v *View) Pod(pod *corev1.Pod) {
 	if v.pods == nil {
 		v.pods = map[types.UID]place{}
 	}
-	at := place{pod.Namespace, pod.Name, pod.Spec.NodeName, claimsOf(pod), unscheduled(pod)}
+	at := place{Network: Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}, unscheduled: unscheduled(pod)}
+	for name := range resourceclaim.PodClaims(pod) {
+		at.claims = append(at.claims, name)
+	}
 	v.pods[pod.UID] = at
-	v.unmade(pod)
-	for _, name := range at.claims {
-		v.claims = append(v.claims, types.NamespacedName{Namespace: pod.Namespace, Name: name})
+	for _, c := range pod.Spec.ResourceClaims {
+		if _, _, err := resourceclaim.Name(pod, &c); errors.Is(err, resourceclaim.ErrClaimNotFound) {
+			v.wait(at, c.Name, Problem("claim-unmade", "claim", c.Name, "template", *c.ResourceClaimTemplateName))
+		}
 	}
 	v.list = append(v.list, OfMultus(pod)...)
 }
@@ -53,50 +58,35 @@ func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// claimsOf returns the names of a pod's claims: named ones, generated ones, and the claim for extended
-// resources.
-func claimsOf(pod *corev1.Pod) (names []string) {
-	for _, c := range pod.Spec.ResourceClaims {
-		if c.ResourceClaimName != nil {
-			names = append(names, *c.ResourceClaimName)
-		}
-	}
-	for _, c := range pod.Status.ResourceClaimStatuses {
-		if c.ResourceClaimName != nil {
-			names = append(names, *c.ResourceClaimName)
-		}
-	}
-	if c := pod.Status.ExtendedResourceClaimStatus; c != nil {
-		names = append(names, c.ResourceClaimName)
-	}
-	return names
-}
-
 // Claims returns the claims of the pods, sorted.
-func (v *View) Claims() []types.NamespacedName {
-	slices.SortFunc(v.claims, func(a, b types.NamespacedName) int {
+func (v *View) Claims() (names []types.NamespacedName) {
+	for _, at := range v.pods {
+		for _, name := range at.claims {
+			names = append(names, types.NamespacedName{Namespace: at.Namespace, Name: name})
+		}
+	}
+	slices.SortFunc(names, func(a, b types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	v.claims = slices.Compact(v.claims)
-	return v.claims
+	return slices.Compact(names)
 }
 
 // Claim adds the attachments of a claim to the pods of its namespace that it is reserved for.
 func (v *View) Claim(claim *resourceapi.ResourceClaim) {
-	list := byClaim(claim)
+	list, name := byClaim(claim), types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 	switch given := claim.Status.Allocation; {
 	case given == nil:
-		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, "claim-unallocated")
+		v.lacks(name, "claim-unallocated")
 	case len(list) == 0 && slices.ContainsFunc(given.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == driver }):
-		v.wait(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, "claim-unprepared")
+		v.lacks(name, "claim-unprepared")
 	}
 	for _, consumer := range claim.Status.ReservedFor {
 		of, known := v.pods[consumer.UID]
-		if !known || consumer.Resource != "pods" || of.namespace != claim.Namespace {
+		if !known || consumer.Resource != "pods" || of.Namespace != claim.Namespace {
 			continue
 		}
 		for _, a := range list {
-			a.Pod, a.Node = of.pod, of.node
+			a.Pod, a.Node = of.Pod, of.Node
 			if pods := len(claim.Status.ReservedFor); pods > 1 && a.Interface != "" && a.Problem == "" {
 				a.Problem = Problem("claim-reserved", "claim", claim.Name, "number", strconv.Itoa(pods))
 			}
@@ -109,25 +99,22 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 const driver = "cni.dra.networking.x-k8s.io"
 
 // NoClaim records that a claim does not exist.
-func (v *View) NoClaim(name types.NamespacedName) { v.wait(name, "claim-absent") }
+func (v *View) NoClaim(name types.NamespacedName) { v.lacks(name, "claim-absent") }
 
-// wait adds the claim with a problem to the pods that name it.
-func (v *View) wait(name types.NamespacedName, rule string) {
+// lacks adds the claim with a problem to the pods that name it.
+func (v *View) lacks(name types.NamespacedName, rule string) {
 	for _, at := range v.pods {
-		if v.Waiting && at.namespace == name.Namespace && slices.Contains(at.claims, name.Name) {
-			v.list = append(v.list, Network{Namespace: at.namespace, Pod: at.pod, Node: at.node, Claim: name.Name, Problem: Problem(rule, "claim", name.Name, "why", cmp.Or(at.unscheduled, "kubectl describe resourceclaim "+name.Name+" shows why"))})
+		if at.Namespace == name.Namespace && slices.Contains(at.claims, name.Name) {
+			v.wait(at, name.Name, Problem(rule, "claim", name.Name, "why", cmp.Or(at.unscheduled, "kubectl describe resourceclaim "+name.Name+" shows why")))
 		}
 	}
 }
 
-// unmade adds the claims of a pod that are not made from their templates yet.
-func (v *View) unmade(pod *corev1.Pod) {
-	for _, c := range pod.Spec.ResourceClaims {
-		made := slices.ContainsFunc(pod.Status.ResourceClaimStatuses, func(s corev1.PodResourceClaimStatus) bool { return s.Name == c.Name })
-		if v.Waiting && c.ResourceClaimTemplateName != nil && !made {
-			v.list = append(v.list, Network{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName, Claim: c.Name,
-				Problem: Problem("claim-unmade", "claim", c.Name, "template", *c.ResourceClaimTemplateName)})
-		}
+// wait adds a claim that has no device yet to a pod.
+func (v *View) wait(at place, claim, problem string) {
+	at.Claim, at.Problem = claim, problem
+	if v.Waiting {
+		v.list = append(v.list, at.Network)
 	}
 }
 
