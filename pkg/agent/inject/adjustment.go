@@ -17,6 +17,7 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/nri"
 	"devinfo-cni.io/pkg/core/pod"
 	"devinfo-cni.io/pkg/host/link"
@@ -50,17 +51,22 @@ func (a *adjustment) withhold(cause Withheld, what, why, remedy string) {
 // grants adds what package grant allows for the attachments of a sandbox.
 func (p *Plugin) grants(g *adjustment, settings config.Node, of pod.Identity, netns string, nics []nic) error {
 	by := grant.Granter{Sys: p.Finder.Sys, Nodes: grant.NodesBelow(p.HostRoot), Settings: settings, Pod: of}
+	leases := journal.Open(settings.StateDir, p.BootID)
 	for _, n := range nics {
 		if n.info == nil || !settings.InjectDeviceNodes && !discovery.IsSocket(n.info.Type) {
 			continue
 		}
-		by.SocketDir, by.DeviceIDs = n.socketDir, n.deviceIDs
-		by.Leased = func(id string) bool { return n.leased != nil && n.leased(id) }
+		by.SocketDir, by.DeviceIDs = n.entry.HostSocketDir(), n.entry.Requested.DeviceIDs
+		by.Leased = func(id string) bool {
+			bus, name, _ := strings.Cut(id, "-")
+			inode, _, err := p.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
+			return err == nil && leases.Has(n.entry, id, inode)
+		}
 		granted, err := by.ForInterface(p.Finder, netns, n.Interface, n.info)
 		if errors.Is(err, link.ErrNoNetns) {
 			err = fmt.Errorf("%w: mount the node's network namespaces into the agent", err)
 		}
-		if discovery.IsSocket(n.info.Type) && reached(g.mounts, discovery.Identity(n.info), n.socketDir) != "" {
+		if discovery.IsSocket(n.info.Type) && reached(g.mounts, discovery.Identity(n.info), by.SocketDir) != "" {
 			granted.Refusals = nil // the pod already mounts the socket
 		}
 		if facts := n.info.Texts(); err == nil { // the container, not its peer, may create the socket
@@ -101,7 +107,7 @@ func (a *adjustment) variables(nics []nic, mounted bool) {
 		if mounted && n.DeviceInfo != nil {
 			a.variable(prefix + "=" + cdispec.InfoFile(n.Interface))
 		}
-		for _, fact := range cdispec.Variables(prefix, n.info, func(socket string) string { return reached(a.mounts, socket, n.socketDir) }) {
+		for _, fact := range cdispec.Variables(prefix, n.info, func(socket string) string { return reached(a.mounts, socket, n.entry.HostSocketDir()) }) {
 			a.variable(fact)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"devinfo-cni.io/pkg/core/cdispec"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/grant"
+	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/host/link/linktest"
 	"devinfo-cni.io/test/difftest"
 )
@@ -178,7 +179,7 @@ func TestSocketVariableIsThePathInTheContainer(t *testing.T) {
 		for _, m := range test.given {
 			g.mount(m)
 		}
-		g.variables([]nic{{networkInfo: networkInfo{Interface: "net-1"}, info: declared, socketDir: test.socketDir}}, false)
+		g.variables([]nic{{networkInfo: networkInfo{Interface: "net-1"}, info: declared, entry: &journal.Entry{SocketDir: test.socketDir}}}, false)
 		var got []string
 		for _, e := range g.GetEnv() {
 			got = append(got, strings.TrimPrefix(e.Key, "DEVINFO_NET_2D1_")+"="+e.Value)

@@ -268,8 +268,8 @@ func (p *Plugin) uninformed(ifName, netns string, nics []nic) error {
 	why := "add the plugin devinfo to its network, or set resourceName in the network"
 	for _, n := range nics {
 		has = append(has, n.Interface)
-		if n.Interface == ifName && n.why != "" {
-			why = n.why
+		if n.Interface == ifName {
+			why = cmp.Or(n.entry.Reason, why)
 		}
 	}
 	_, err := p.Finder.Interfaces.Interface(netns, ifName)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -95,7 +94,7 @@ func (p *Plugin) journaled(l listing, id string, found map[string]nic) error {
 
 // entry reads one journal entry and its device-info file. ok is false if the entry is missing or of another boot.
 func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err error) {
-	n.Network, n.Interface = k.Network, k.IfName
+	n.Network, n.Interface, n.entry = k.Network, k.IfName, new(journal.Entry)
 	e, err := j.Get(k)
 	if errors.As(err, new(*journal.FormatError)) || errors.As(err, new(*store.CorruptError)) {
 		n.gone = fmt.Errorf("cannot use the journal entry: %w", err)
@@ -109,13 +108,7 @@ func (p *Plugin) entry(j *journal.Journal, k journal.Key) (n nic, ok bool, err e
 	if n.byClaim || n.adding {
 		return n, true, nil
 	}
-	n.socketDir = e.HostSocketDir()
-	n.leased = func(id string) bool {
-		bus, name, _ := strings.Cut(id, "-")
-		inode, _, err := p.Finder.Sys.Inode(bus, name) // IOMMU groups have no inode
-		return err == nil && j.Has(e, id, inode)
-	}
-	n.why, n.deviceIDs = e.Reason, e.Requested.DeviceIDs
+	n.entry = e
 	n.MAC, n.MTU = fromResult(e)
 	if e.File != "" {
 		n.read(store.Open(e.Dir), e.File, e.Wrote)
@@ -154,7 +147,7 @@ func (l listing) named(id string, found map[string]nic) error {
 			continue
 		}
 		if !there {
-			n.Network, n.Interface = network, ifName
+			n.Network, n.Interface, n.entry = network, ifName, new(journal.Entry)
 		}
 		n.read(l.infos, name, false)
 		if there || n.DeviceInfo != nil || n.gone != nil { // the file may have been removed after it was listed
@@ -188,16 +181,9 @@ type nic struct {
 	byClaim bool // CDI injects the attachment into the containers that list its claim; the other facts are empty
 	adding  bool // ADD has not finished; the other facts are empty
 
-	info *devinfo.Info // parsed DeviceInfo; also nil if the file has an unknown major version
-	why  string        // why ADD found no device; "" = it did, or has not recorded the reason
-	gone error         // why the journal entry or the device-info file is missing or unusable; nil = it is not
-
-	deviceIDs []config.NamedID // that the configuration of the network names
-	socketDir string           // directory of the socket on the host; "" if it has the same path in the container
-
-	// leased reports whether the attachment has an exclusive lease of a device. It is nil if the journal
-	// does not contain the attachment.
-	leased func(id string) bool
+	info  *devinfo.Info  // parsed DeviceInfo; also nil if the file has an unknown major version
+	entry *journal.Entry // empty if the journal does not contain the attachment, or an unusable entry
+	gone  error          // why the journal entry or the device-info file is missing or unusable; nil = it is not
 }
 
 // networkInfo is one element of the file network-info.json. It has the format that KubeVirt writes for its
