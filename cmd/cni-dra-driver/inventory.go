@@ -2,21 +2,29 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/podresources"
+	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
 	"devinfo-cni.io/pkg/ctl/output"
+	"devinfo-cni.io/pkg/dra/devices"
 	"devinfo-cni.io/pkg/dra/devices/inventory"
 	"devinfo-cni.io/pkg/host/capturefile"
+	"devinfo-cni.io/pkg/host/event"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/nic"
@@ -24,6 +32,55 @@ import (
 	"devinfo-cni.io/pkg/host/store"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
+
+// inventory returns what --devices selects, or nil without the flag, and records the offer for devinfoctl.
+func (o *options) inventory(sys *sysfs.FS) (*devices.Inventory, error) {
+	if o.devices == "" {
+		return nil, state.WriteOffer(o.stateDir(), nil)
+	}
+	rules, err := rulesIn("devices", o.devices)
+	if err != nil { // devinfoctl shows this error while the driver restarts again and again
+		return nil, errors.Join(err, state.WriteOffer(o.stateDir(), &state.Offer{Rules: o.devices, Problem: err.Error()}))
+	}
+	socket := o.podResourcesSocket()
+	if _, err := os.Stat(socket); err != nil && o.podResourcesGiven {
+		return nil, fmt.Errorf("--pod-resources-socket: %w: give the path of the kubelet's socket, as the host sees it, or leave the flag out", err)
+	}
+	memory := podresources.Memory{Socket: socket, Driver: driver}
+	conditions := &settings.Memory{Proc: "/proc"}
+	return &devices.Inventory{
+		Rules: rules, File: o.devices, Events: event.Listen, Settle: time.Second, Poll: time.Minute,
+		EvictLost: o.evictLost, CarrierGrace: o.carrierGrace,
+		Host: func() (inventory.Host, error) {
+			if o.captureFile != "" {
+				return captured(o.captureFile)
+			}
+			return inventory.Live(sys, conditions)
+		},
+		Waits: memory.Waits,
+		Others: func(ctx context.Context) (map[string]string, error) {
+			all, failed := journal.LockedBySRIOV(os.DirFS(filepath.Join("/", o.hostRoot, journal.SRIOVLocks)), link.NetnsGone)
+			given, err := memory.Ask(ctx)
+			if err != nil {
+				err = fmt.Errorf("--pod-resources-socket: %s: cannot list the devices of pods: %w", socket, err)
+			}
+			maps.Copy(all, given)
+			return all, errors.Join(err, failed)
+		},
+	}, nil
+}
+
+// podResourcesSocket is the path of the kubelet's socket for this process.
+func (o *options) podResourcesSocket() string { return filepath.Join("/", o.hostRoot, o.podResources) }
+
+// sysfs returns the /sys of the node, or of the capture file.
+func (o *options) sysfs(node config.Node) (*sysfs.FS, error) {
+	if o.captureFile == "" {
+		return sysfs.Open(node.Sysfs)
+	}
+	host, err := captured(o.captureFile)
+	return host.Sys, err
+}
 
 const inventoryHelp = `Prints which of the node's network devices cni-dra-driver would publish in its ResourceSlices,
 and why not the other devices. It publishes nothing, and needs no API server.

@@ -6,6 +6,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
+	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
@@ -103,4 +105,20 @@ func clearCommand() *cobra.Command {
 	cmd.Flags().StringVar(&pluginsDir, "kubelet-plugins-dir", "", "`directory` of the kubelet's plugins, the value that the driver has (default: the state is in $"+state.DirVariable+" if set, else where the last driver of this node had it)")
 	cmd.Flags().StringVar(&nodeConfig, "node-config", config.NodeFile, "node settings `file` of the devinfo plugin, for stateDir; it need not exist")
 	return cmd
+}
+
+// gateName is the program that the runtime runs for each container of a claim. It is installed beside the CNI
+// plugins, because the host allows programs to run from there.
+const gateName = "cni-dra-gate"
+
+// keepGate installs the gate program if it differs. The runtime creates no container of a claim without it.
+func (o *options) keepGate(log *slog.Logger) error {
+	warning, err := install.Program(o.gate, filepath.Join("/", o.hostRoot, o.cniBinDir, gateName))
+	if err != nil {
+		return fmt.Errorf("%s: %w", gateName, err)
+	}
+	if warning != nil {
+		log.Warn("the runtime may not be allowed to run the gate program", "program", gateName, "error", warning)
+	}
+	return nil
 }
