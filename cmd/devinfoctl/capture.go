@@ -78,11 +78,11 @@ func (t *tool) capture(ctx context.Context, source capture.Source, paths doctor.
 		return err
 	}
 	var missing []string
-	if live != nil {
+	if !live.None {
 		source.Facts = map[string]any{"live": live}
-		for _, note := range live.Notes {
-			missing = append(missing, note.Text)
-		}
+	}
+	for _, note := range live.Notes {
+		missing = append(missing, note.Text)
 	}
 	text, notes, err := capture.Take(source)
 	if err != nil {

@@ -96,19 +96,14 @@ func (t *tool) diagnose(findings []doctor.Finding, problems bool) error {
 
 // live returns the live facts of this node or of the capture.
 func (t *tool) live(ctx context.Context, h *host, paths doctor.Paths) (*doctor.Live, error) {
-	if h.file == nil {
-		paths.Settings, paths.PluginDirs = h.Settings, filepath.SplitList(t.pluginDirs())
-		if paths.ConfDir == "" {
-			_, paths.ConfDir = doctor.UsualDirs("")
-		}
-		l := doctor.Gather(ctx, paths, h.NetnsGone)
-		l.DriverAway = h.DriverAway()
-		return l, nil
+	paths.Settings, paths.PluginDirs = h.Settings, filepath.SplitList(t.pluginDirs())
+	if paths.ConfDir == "" {
+		_, paths.ConfDir = doctor.UsualDirs("")
 	}
-	return h.capturedLive()
+	return h.live(func() *doctor.Live { return doctor.Gather(ctx, paths, h.NetnsGone) })
 }
 
-// evidence returns what doctor examines, with the result of live or capturedLive.
+// evidence returns what doctor examines, with the result of live.
 func (h *host) evidence(live *doctor.Live, err error) (*doctor.Evidence, error) {
 	devices, devicesErr := h.devices()
 	if err = cmp.Or(err, devicesErr); err != nil {
@@ -117,18 +112,20 @@ func (h *host) evidence(live *doctor.Live, err error) (*doctor.Evidence, error) 
 	return doctor.EvidenceOf(h.Node, devices, live)
 }
 
-// capturedLive returns the live facts of a capture; nil = it has none, or there is no capture.
-func (h *host) capturedLive() (*doctor.Live, error) {
+// live returns the live facts of the capture, or those that gather reads on this node.
+func (h *host) live(gather func() *doctor.Live) (*doctor.Live, error) {
 	if h.file == nil {
-		return nil, nil
+		l := gather()
+		l.DriverAway = h.DriverAway()
+		return l, nil
 	}
 	data := h.file.File("node/live.json")
 	if data == nil {
-		return nil, nil
+		return doctor.NoLive(), nil
 	}
 	l := new(doctor.Live)
 	if err := json.Unmarshal(data, l); err != nil {
-		return nil, clierr.For(fmt.Errorf("--capture: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
+		return doctor.NoLive(), clierr.For(fmt.Errorf("--capture: %s: node/live.json: %w", h.captured, err), "capture the host again: devinfoctl capture -o FILE.txtar")
 	}
 	return l, nil
 }

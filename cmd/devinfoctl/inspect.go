@@ -96,13 +96,13 @@ func (t *tool) inspect(ctx context.Context, h *host, s node.Subject) error {
 
 // unusable returns why the next pod could not use a free device. On a node it returns nothing if the kubelet does not say who has it.
 func (h *host) unusable(ctx context.Context, device string) (why []string, err error) {
-	live, err := h.capturedLive()
-	if h.file == nil {
-		live = new(doctor.Live)
-		live.GatherDevices(ctx, doctor.Paths{Settings: h.Settings, PodResources: podResources, SRIOVLocks: journal.SRIOVLocks}, h.NetnsGone)
-		if !live.Kubelet {
-			return nil, nil
-		}
+	live, err := h.live(func() *doctor.Live {
+		l := new(doctor.Live)
+		l.GatherDevices(ctx, doctor.Paths{Settings: h.Settings, PodResources: podResources, SRIOVLocks: journal.SRIOVLocks}, h.NetnsGone)
+		return l
+	})
+	if h.file == nil && !live.Kubelet {
+		return nil, nil
 	}
 	e, err := h.evidence(live, err)
 	if err != nil {

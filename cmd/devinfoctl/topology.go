@@ -111,21 +111,13 @@ func (t *tool) offers(h *host) []state.Offered {
 // offer returns the offer of cni-dra-driver. If the driver does not run, offer prints a warning and returns nil.
 func (t *tool) offer(h *host) (o *state.Offer, away bool, err error) {
 	o, err = h.Offer()
-	away, awayErr := h.driverAway()
+	live, awayErr := h.live(func() *doctor.Live { return new(doctor.Live) })
+	away = live.DriverAway
 	if away && o != nil && o.Problem == "" {
 		t.warn(doctor.DriverAway)
 		o = nil
 	}
 	return o, away, cmp.Or(err, awayErr)
-}
-
-// driverAway is [node.Node.DriverAway]. For a capture it returns the value at the time of the capture.
-func (h *host) driverAway() (bool, error) {
-	l, err := h.capturedLive()
-	if l != nil {
-		return l.DriverAway, nil
-	}
-	return h.DriverAway(), err
 }
 
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to

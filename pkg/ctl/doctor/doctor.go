@@ -52,7 +52,7 @@ type Evidence struct {
 	Asking      build.Info   // build of this program; the plugin should have the same
 	Offer       *state.Offer // nil = cni-dra-driver offers no devices
 	OfferError  error        // why the offer is not known
-	Live        *Live        // nil = a capture without live facts
+	Live        *Live
 }
 
 // VF is a virtual function with the settings that its PF reports.
@@ -108,7 +108,7 @@ var levels = []finding.Level{finding.Error, finding.Warning, finding.Unknown, fi
 func Diagnose(e *Evidence) (all []Finding) {
 	for _, p := range probes {
 		var list findings
-		if p.live && e.Live == nil { // the check "sight" says so
+		if p.live && e.Live.None { // the check "sight" says so
 			continue
 		}
 		p.look(e, &list)
@@ -132,7 +132,7 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// EvidenceOf returns the evidence of a node. live is nil if the capture has no live facts.
+// EvidenceOf returns the evidence of a node.
 func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) {
 	list, err := n.Attachments()
 	offer, offerErr := n.Offer()
@@ -166,9 +166,6 @@ func (e *Evidence) read(host hostdev.Host) (err error) {
 			e.VFs = append(e.VFs, e.vf(d))
 		}
 	}
-	if e.Live == nil {
-		return nil
-	}
 	for _, given := range e.Live.Devices {
 		there, known, err := onNode(host.Sys, given.Device)
 		if err != nil {
@@ -195,7 +192,7 @@ func onNode(sys *sysfs.FS, id string) (there, known bool, err error) {
 
 func (e *Evidence) vf(d *hostdev.Device) VF {
 	vf := VF{Address: d.PCI, PFDriver: d.Parent.Driver, VFRecord: settings.VFRecord{PF: d.Parent.PCI}}
-	if d.Number != nil && e.Live != nil {
+	if d.Number != nil {
 		is := func(v settings.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
 		if at := slices.IndexFunc(e.Live.VFs, is); at >= 0 {
 			vf.Known, vf.VFRecord = true, e.Live.VFs[at]

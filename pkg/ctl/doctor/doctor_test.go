@@ -62,6 +62,9 @@ func parsed(t *testing.T, text []byte) *doctor.Evidence {
 	t.Helper()
 	e := evidence{Evidence: doctor.Evidence{Live: live(nil)}}
 	difftest.Must(t, yaml.UnmarshalStrict(text, &e))
+	if e.Live == nil {
+		e.Live = doctor.NoLive()
+	}
 	if e.OfferError != "" {
 		e.Evidence.OfferError = errors.New(e.OfferError)
 	}

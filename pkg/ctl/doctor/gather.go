@@ -247,8 +247,12 @@ func (l *Live) devices(ctx context.Context, p Paths) {
 	})
 }
 
+// NoLive stands for the live facts of a capture that has none.
+func NoLive() *Live { return &Live{None: true, Blind: true} }
+
 // Live contains the facts that are only available on the node itself.
 type Live struct {
+	None       bool                   `json:"-"`                    // see [NoLive]
 	VFs        []settings.VFRecord    `json:"vfs,omitempty"`        // VFs whose PFs report the settings
 	Conditions []settings.Condition   `json:"conditions,omitempty"` // of hardware interfaces
 	Devices    []podresources.Given   `json:"devices,omitempty"`    // allocations of device plugins to pods

@@ -11,7 +11,7 @@ import (
 )
 
 func attachments(e *Evidence, list *findings) {
-	if e.driverAway() && slices.ContainsFunc(e.Attachments, func(a node.Attachment) bool { return a.Claim != "" }) {
+	if e.Live.DriverAway && slices.ContainsFunc(e.Attachments, func(a node.Attachment) bool { return a.Claim != "" }) {
 		list.add("driver-away")
 	}
 	for _, a := range e.Attachments {
@@ -35,8 +35,6 @@ func attachments(e *Evidence, list *findings) {
 		list.add(rule, "attachment", attachment, "name", name, "why", why, "state", strings.TrimSuffix(state+": "+why, ": "), "remedy", a.Verdict.Remedy)
 	}
 }
-
-func (e *Evidence) driverAway() bool { return e.Live != nil && e.Live.DriverAway }
 
 // leases reports the leases that nobody will end.
 func leases(e *Evidence, list *findings) {
@@ -93,9 +91,6 @@ func (e *Evidence) holds() map[string][]hold {
 	for _, c := range e.Unrecorded {
 		add(hold{by: "claim " + c.Claim, ns: c.Of.Netns}, c.Has...)
 	}
-	if e.Live == nil {
-		return all
-	}
 	for _, c := range e.Live.Claimed {
 		by := "DRA" // cni-dra-driver, whose records may not be visible here
 		if c.Driver != "cni.dra.networking.x-k8s.io" {
@@ -136,10 +131,8 @@ func holders(e *Evidence, list *findings) {
 	}
 }
 
-// knowsPods reports whether the kubelet has told which devices pods have.
-func (e *Evidence) knowsPods() bool {
-	return e.Live != nil && (e.Live.Kubelet || len(e.Live.Devices) > 0)
-}
+// knowsPods reports whether the kubelet has told which devices pods have. Old captures do not have Kubelet.
+func (e *Evidence) knowsPods() bool { return e.Live.Kubelet || len(e.Live.Devices) > 0 }
 
 // allocations reports what the kubelet has given to pods and the node has lost, for example since it was rebooted.
 func allocations(e *Evidence, list *findings) {

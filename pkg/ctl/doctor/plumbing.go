@@ -103,7 +103,7 @@ func offer(e *Evidence, list *findings) {
 	case e.Offer == nil:
 	case e.Offer.Problem != "":
 		list.add("rules", "why", e.Offer.Problem)
-	case e.driverAway():
+	case e.Live.DriverAway:
 		list.add("driver-away-offer")
 	default:
 		for _, idle := range e.Offer.Unmatched {
@@ -130,9 +130,8 @@ func sight(e *Evidence, list *findings) {
 	if e.Unseen > 0 {
 		list.add("records-unseen", "number", strconv.Itoa(e.Unseen))
 	}
-	if e.Live == nil {
+	if e.Live.None {
 		list.add("not-captured")
-		return
 	}
 	for _, note := range e.Live.Notes {
 		list.add("unread", "why", note.Text, "remedy", note.Remedy)

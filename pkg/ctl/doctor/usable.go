@@ -68,10 +68,8 @@ type fault struct {
 // does the kernel when it moves the interface back. Without a record of before, an administrator may have wanted it.
 func (e *Evidence) faults() (list []fault) {
 	conditions, vfs, carry := map[string]settings.Condition{}, map[string]*settings.VFRecord{}, map[*hostdev.Device]bool{}
-	if e.Live != nil {
-		for _, c := range e.Live.Conditions {
-			conditions[c.Device], conditions["net "+c.Name] = c, c
-		}
+	for _, c := range e.Live.Conditions {
+		conditions[c.Device], conditions["net "+c.Name] = c, c
 	}
 	for _, v := range e.VFs {
 		if v.Known {
@@ -111,7 +109,7 @@ func usable(e *Evidence, list *findings) {
 	var unread []string
 	for _, d := range e.free() {
 		read := func(c settings.Condition) bool { return c.Name == d.IfName }
-		if e.Live != nil && d.IfName != "" && !slices.ContainsFunc(e.Live.Conditions, read) {
+		if !e.Live.None && d.IfName != "" && !slices.ContainsFunc(e.Live.Conditions, read) {
 			unread = append(unread, d.IfName)
 		}
 		for _, r := range e.RDMA { // rxe and siw have no parent, and neither has erdma
@@ -127,9 +125,6 @@ func usable(e *Evidence, list *findings) {
 
 // lost returns the rule for a free device whose interface is not on the host; "" = nothing tells that no pod has it.
 func (e *Evidence) lost(d *hostdev.Device) string {
-	if e.Live == nil {
-		return ""
-	}
 	elsewhere := slices.ContainsFunc(e.Live.Conditions, func(c settings.Condition) bool { return c.Device == d.At.Name && c.Elsewhere != "" })
 	switch {
 	case elsewhere && e.Live.Kubelet:
@@ -147,10 +142,8 @@ func (e *Evidence) last(device string) string {
 	if at := slices.IndexFunc(e.Attachments, func(a node.Attachment) bool { return a.Device == device }); at >= 0 {
 		return "; the last pod known is " + cmp.Or(e.Attachments[at].PodName(), e.Attachments[at].Netns)
 	}
-	if e.Live != nil {
-		if at := slices.IndexFunc(e.Live.Locks, func(l journal.SRIOVLock) bool { return l.Device == device }); at >= 0 {
-			return "; sriov-cni last gave it to " + e.Live.Locks[at].Netns
-		}
+	if at := slices.IndexFunc(e.Live.Locks, func(l journal.SRIOVLock) bool { return l.Device == device }); at >= 0 {
+		return "; sriov-cni last gave it to " + e.Live.Locks[at].Netns
 	}
 	return ""
 }
