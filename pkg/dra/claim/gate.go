@@ -27,7 +27,7 @@ type gate struct {
 	network.Gate
 	table    *table
 	writing  sync.Mutex         // held while specs are read, written or removed; see writeSpec
-	written  map[string]written // by file; guarded by writing
+	written  map[string]written // by file; guarded by writing; see last
 	metadata Metadata           // nil = metadata is disabled
 }
 
@@ -39,22 +39,20 @@ type written struct {
 	userns bool   // the pod has its own user namespace
 	rdma   string // DEVINFO_RDMA_DEVICES of the pod
 
-	unread   bool            // an earlier process may have written it, and it has still to be read
 	withheld []grant.Refusal // what containers do not get
 }
 
-// last returns the CDI spec as it was last written; its spec is nil if there is none. That of an earlier process is read
-// until a read succeeds. g.writing must be held.
+// last returns the CDI spec as it was last written; its spec is nil if there is none. One that this process does not know is
+// read, because an earlier process may have written it, until a read succeeds. g.writing must be held.
 func (g *gate) last(file string) (written, error) {
-	was := g.written[file]
-	if !was.unread {
+	was, known := g.written[file]
+	if known {
 		return was, nil
 	}
 	text, err := g.Specs.Read(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return was, err
 	}
-	was = written{}
 	if spec := new(specs.Spec); json.Unmarshal(text, spec) == nil && len(spec.Devices) == 1 {
 		was = written{spec: spec, text: text}
 	}

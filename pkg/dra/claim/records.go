@@ -21,9 +21,6 @@ func (s *steps) load() error {
 		if record.StatusOwed {
 			s.reports.queue.Add(record.UID)
 		}
-		for n := range record.Attachments {
-			s.gate.written[s.gate.File(record, &record.Attachments[n])] = written{unread: true}
-		}
 	}
 	for _, p := range problems {
 		s.table.problems[p.UID] = p

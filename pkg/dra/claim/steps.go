@@ -74,14 +74,11 @@ func (s *steps) recordAttachError(c *claim) {
 	s.reports.queue.Add(c.uid())
 }
 
-// forget closes the gates of devices without a network, ends all leases, and removes the record, except its undeleted
-// attachments. No DEL is pending, but a process that was killed before its ADD may have left leases.
+// forget closes the gates, ends all leases, and removes the record, except its undeleted attachments. No DEL is pending, but
+// a process that was killed before its ADD may have left leases.
 func (s *steps) forget(c *claim) error {
 	for _, at := range c.record.Attachments {
-		var err error
-		if at.Bare() {
-			err = s.gate.closeGate(c.record, &at)
-		}
+		err := s.gate.closeGate(c.record, &at)
 		if err == nil {
 			err = s.releaseLeases(c.record, &at)
 		}
