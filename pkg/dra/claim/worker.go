@@ -115,15 +115,12 @@ func (w *worker) viewOf(c *claim, g plan.Goal) plan.View {
 }
 
 func (w *worker) viewOfAttachment(at *state.Attachment, g plan.Goal, due bool) plan.AttachmentView {
-	if at.Phase == state.Prepared {
-		return plan.AttachmentView{Bare: at.Bare()}
-	}
 	lost, tries := at.BootID != w.table.bootID || w.table.goneNetns[at.Netns], w.options.DelMaxFailures
 	if at.Phase == state.Restoring {
 		tries = restoreTries
 	}
 	return plan.AttachmentView{
-		SameSandbox: at.Sandbox == g.Sandbox, NetnsGone: lost, RetryDue: due, TriesExhausted: at.Tries >= tries,
+		Bare: at.Bare(), SameSandbox: at.Sandbox == g.Sandbox, NetnsGone: lost, RetryDue: due, TriesExhausted: at.Tries >= tries,
 		SandboxGone: at.BootID != w.table.bootID || w.table.synced && lost && !w.table.isListed(at.Sandbox),
 	}
 }
