@@ -71,75 +71,47 @@ func Take(h Source) (text []byte, notes []string, err error) {
 	if err = cmp.Or(err, sysErr); err != nil {
 		return nil, nil, err
 	}
-	a := &archive{title: h.Title, notes: append(files.notes, notes...)}
-	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		a.add("netlink/"+name, parts[name])
-	}
-	a.addJSON(itself, h.State)
-	for _, name := range slices.Sorted(maps.Keys(h.Facts)) {
-		a.addJSON("node/"+name+".json", h.Facts[name])
-	}
+	notes = append(files.notes, notes...)
 	if denied > 0 {
-		a.notes = append(a.notes, fmt.Sprintf("%d attributes in /sys may be read by root only", denied))
+		notes = append(notes, fmt.Sprintf("%d attributes in /sys may be read by root only", denied))
 	}
-	a.entries = slices.Concat(a.entries, files.entries, sys)
+	var entries []txtar.File
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		entries = append(entries, txtar.File{Name: "netlink/" + name, Data: parts[name]})
+	}
+	entries = append(entries, encoded(itself, h.State))
+	for _, name := range slices.Sorted(maps.Keys(h.Facts)) {
+		entries = append(entries, encoded("node/"+name+".json", h.Facts[name]))
+	}
+	entries, about := slices.Concat(entries, files.entries, sys), h.Title+"\n"
+	for _, n := range notes {
+		about += "Missing: " + strings.ReplaceAll(n, "\n", " ") + "\n"
+	}
 	if s != nil {
-		a.scrub(s)
+		s.scrub(&about, entries)
 	}
-	text, err = a.text(h.Name)
-	return text, a.notes, err
+	text, err = format(h.Name+": "+about, entries)
+	return text, notes, err
 }
 
 // itself is the entry of a capture that describes the capture.
 const itself = "node/node.json"
 
-// archive is the content of a capture before it is formatted as text.
-type archive struct {
-	title   string
-	notes   []string     // missing data, with reasons
-	entries []txtar.File // the name of a link is "name -> target"
-}
-
-func (a *archive) add(name string, data []byte) {
-	a.entries = append(a.entries, txtar.File{Name: name, Data: data})
-}
-
-// addJSON adds an entry that is empty if it cannot be encoded, which text finds.
-func (a *archive) addJSON(name string, value any) {
+// encoded returns an entry in JSON. It is empty if the value cannot be encoded, which format finds.
+func encoded(name string, value any) txtar.File {
 	data, _ := json.MarshalIndent(value, "", "  ")
-	a.add(name, append(data, '\n'))
+	return txtar.File{Name: name, Data: append(data, '\n')}
 }
 
-func (a *archive) scrub(s *scrubber) {
-	all, contents := []*string{&a.title}, make([]string, len(a.entries))
-	for n := range a.notes {
-		all = append(all, &a.notes[n])
-	}
-	for n := range a.entries {
-		contents[n] = string(a.entries[n].Data)
-		all = append(all, &a.entries[n].Name, &contents[n])
-	}
-	s.scrub(all)
-	for n := range a.entries {
-		a.entries[n].Data = []byte(contents[n])
-	}
-	slices.SortStableFunc(a.entries, byName)
-}
-
-func (a *archive) text(name string) ([]byte, error) {
-	comment := name + ": " + a.title + "\n"
-	for _, n := range a.notes {
-		comment += "Missing: " + strings.ReplaceAll(n, "\n", " ") + "\n"
-	}
-	ar := &txtar.Archive{Comment: []byte(comment)}
-	for _, f := range a.entries {
+func format(comment string, entries []txtar.File) ([]byte, error) {
+	for n := range entries {
+		f := &entries[n]
 		if strings.HasPrefix(f.Name, "root/") && !strings.Contains(f.Name, toTarget) && !plain(f.Data) {
 			f.Name += " base64"
 			f.Data = []byte(base64.StdEncoding.EncodeToString(f.Data) + "\n")
 		}
-		ar.Files = append(ar.Files, f)
 	}
-	text := txtar.Format(ar)
+	text := txtar.Format(&txtar.Archive{Comment: []byte(comment), Files: entries})
 	if _, err := capturefile.Parse(text); err != nil {
 		return nil, fmt.Errorf("cannot read back the capture just made: %w", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/tools/txtar"
 )
 
 // scrubber renames data that identifies the machine's owner. Equal names get equal replacements, so that references
@@ -77,9 +79,13 @@ func (s *scrubber) text(old, by string) {
 // named matches the namespace/name of a pod or a claim in a message and in JSON.
 var named = regexp.MustCompile(`(\bpod |\bclaim |"pod": ?")([a-z0-9][a-z0-9.-]*)/([a-z0-9][a-z0-9.-]*)`)
 
-// scrub renames in all texts, with the same replacements.
-func (s *scrubber) scrub(all []*string) {
-	found := map[string]string{}
+// scrub renames in a text and in the names and contents of entries, with the same replacements.
+func (s *scrubber) scrub(about *string, entries []txtar.File) {
+	found, all, contents := map[string]string{}, []*string{about}, make([]string, len(entries))
+	for n := range entries {
+		contents[n] = string(entries[n].Data)
+		all = append(all, &entries[n].Name, &contents[n])
+	}
 	for _, text := range all {
 		*text = named.ReplaceAllStringFunc(*text, func(m string) string {
 			part := named.FindStringSubmatch(m)
@@ -104,6 +110,10 @@ func (s *scrubber) scrub(all []*string) {
 	for _, text := range all {
 		*text = replacer.Replace(*text)
 	}
+	for n := range entries {
+		entries[n].Data = []byte(contents[n])
+	}
+	slices.SortStableFunc(entries, byName)
 }
 
 // hardware matches hardware addresses, GUIDs and switch IDs. The order matters, because a later pattern may match a
