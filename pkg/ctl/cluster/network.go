@@ -85,13 +85,10 @@ type Record struct {
 func Fill(list []Network, node string, records []Record) {
 	type key struct{ namespace, pod, ifName string }
 	by := map[key]Record{}
-	former := func(r Record) bool { return slices.Contains([]string{"Deleting", "Undeleted", "Stale"}, r.State) }
-	slices.SortStableFunc(records, func(a, b Record) int { return a.Since.Compare(b.Since) })
-	for _, r := range records {
-		of := key{r.Namespace, r.Pod, r.Interface}
-		if is, there := by[of]; !there || former(is) || !former(r) { // that of the pod's present sandbox
-			by[of] = r
-		}
+	former := map[string]int{"Deleting": -1, "Undeleted": -1, "Stale": -1}
+	slices.SortStableFunc(records, func(a, b Record) int { return cmp.Or(former[a.State]-former[b.State], a.Since.Compare(b.Since)) })
+	for _, r := range records { // that of the pod's present sandbox is the last
+		by[key{r.Namespace, r.Pod, r.Interface}] = r
 	}
 	for n := range list {
 		a := &list[n]

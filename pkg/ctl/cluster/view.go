@@ -120,14 +120,11 @@ func (v *View) wait(at place, claim, problem string) {
 
 // Attachments returns the attachments of the pods, ordered by namespace, pod and interface.
 func (v *View) Attachments() []Network {
-	if len(v.list) == 0 {
-		return []Network{} // [] in JSON, not null
-	}
 	slices.SortStableFunc(v.list, func(a, b Network) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
 			cmp.Compare(a.Interface, b.Interface), cmp.Compare(a.Network, b.Network))
 	})
-	return v.list
+	return append([]Network{}, v.list...) // [] in JSON, not null
 }
 
 // StatusAnnotation is the annotation where Multus lists the networks of a pod (Network Custom Resource Definition

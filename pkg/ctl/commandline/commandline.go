@@ -119,30 +119,28 @@ func Progress(to io.Writer, what string) (done func()) {
 }
 
 func progress(to io.Writer, what string) (done func()) {
-	stop := make(chan struct{})
+	ctx, stop := context.WithCancel(context.Background())
 	var line sync.WaitGroup
 	line.Go(func() {
-		start, tick, shown := time.Now(), time.NewTicker(time.Second), false
-		defer tick.Stop()
-		for {
+		tick := time.Tick(time.Second)
+		for seconds := 1; ; seconds++ {
 			select {
-			case <-stop:
-				if shown {
+			case <-ctx.Done():
+				if seconds > 2 {
 					fmt.Fprint(to, "\r\x1b[K") // erases the line (ECMA-48, EL)
 				}
 				return
-			case <-tick.C:
-				if took := time.Since(start); took >= 2*time.Second {
-					shown = true
-					fmt.Fprintf(to, "\r%s: %d s", clierr.Printable(what), int(took.Seconds()))
+			case <-tick:
+				if seconds >= 2 {
+					fmt.Fprintf(to, "\r%s: %d s", clierr.Printable(what), seconds)
 				}
 			}
 		}
 	})
-	return sync.OnceFunc(func() {
-		close(stop)
+	return func() {
+		stop()
 		line.Wait()
-	})
+	}
 }
 
 // Failed is the exit code of an agent that failed. The help of the agents contains it too.
