@@ -267,9 +267,11 @@ func (k *Kubelet) HandleError(_ context.Context, err error, msg string) {
 		a.Options.Log.Error(msg+": publishing again", "error", "the API server's answer is not an object")
 		k.last.Store(nil)
 		time.AfterFunc(a.Options.Sweep, a.Node.Publish)
-	case dropped != nil && slices.Contains(dropped.DisabledFeatures(), "DRADeviceTaints") && a.Node.WithoutTaints():
-		a.Options.Log.Warn("offering no device that should have a taint; taints need Kubernetes 1.36 or feature gate DRADeviceTaints")
-		a.Node.Publish()
+	case dropped != nil && slices.Contains(dropped.DisabledFeatures(), "DRADeviceTaints"): // once for each slice
+		if a.Node.WithoutTaints() {
+			a.Options.Log.Warn("offering no device that should have a taint; taints need Kubernetes 1.36 or feature gate DRADeviceTaints")
+			a.Node.Publish()
+		}
 	case dropped == nil || !slices.Contains(dropped.DisabledFeatures(), "DRAConsumableCapacity"):
 		a.Options.Log.Error(msg, "error", err)
 	case a.Node.WithoutSharing():

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/dra"
@@ -269,6 +272,24 @@ func TestOnlyLastingErrorsAreFatal(t *testing.T) {
 			difftest.Says(t, errors.Join(fatal...), test.fatal...)
 		}
 	}
+}
+
+// A pool may have several slices, each of which lacks the fields. What the driver cannot do without them it says once.
+func TestDroppedFieldsOfFurtherSlicesAreNoError(t *testing.T) {
+	r, log := dratest.NewRig(t), &difftest.Log{}
+	r.Options.Log = slog.New(slog.NewTextHandler(log, nil))
+	k := dra.Unstarted(r.Start(), dra.KubeletOptions{})
+	tainted, shared := resourceapi.Device{Taints: []resourceapi.DeviceTaint{{}}}, resourceapi.Device{AllowMultipleAllocations: new(bool)}
+	for _, wanted := range []resourceapi.Device{tainted, tainted, shared, shared} {
+		slice := func(d resourceapi.Device) *resourceapi.ResourceSlice {
+			return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{d}}}
+		}
+		dropped := &resourceslice.DroppedFieldsError{DesiredSlice: slice(wanted), ActualSlice: slice(resourceapi.Device{})}
+		k.HandleError(t.Context(), errors.Join(kubeletplugin.ErrRecoverable, dropped), "publish")
+	}
+	text := log.String()
+	difftest.Lacks(t, text, "level=ERROR")
+	difftest.Same(t, "warnings", strings.Count(text, "level=WARN"), 2)
 }
 
 func TestFirstFailureToPublishIsFatal(t *testing.T) {
