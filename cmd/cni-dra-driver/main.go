@@ -18,11 +18,11 @@ import (
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/state"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/commandline"
 )
 
-// driver is the name of the DRA driver, which DeviceClasses, claims and RBAC rules contain.
-const driver = "cni.dra.networking.x-k8s.io"
+const driver = view.Driver // short for the name of the DRA driver
 
 func main() { os.Exit(commandline.RunAgent(command(), os.Stderr, os.Geteuid())) }
 

@@ -11,6 +11,9 @@ import (
 	"devinfo-cni.io/devinfo/pci"
 )
 
+// Driver is the name of cni-dra-driver, which DeviceClasses, claims and RBAC rules contain.
+const Driver = "cni.dra.networking.x-k8s.io"
+
 // Key is the key of the [Device] in the data that cni-dra-driver writes into the claim status. It stands
 // beside the keys of the CNI result. For a device without a network it is the only key.
 const Key = "devinfo-cni.io/device"

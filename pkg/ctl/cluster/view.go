@@ -77,7 +77,7 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 	switch given := claim.Status.Allocation; {
 	case given == nil:
 		v.lacks(name, "claim-unallocated")
-	case len(list) == 0 && slices.ContainsFunc(given.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == driver }):
+	case len(list) == 0 && slices.ContainsFunc(given.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Driver == view.Driver }):
 		v.lacks(name, "claim-unprepared")
 	}
 	for _, consumer := range claim.Status.ReservedFor {
@@ -94,9 +94,6 @@ func (v *View) Claim(claim *resourceapi.ResourceClaim) {
 		}
 	}
 }
-
-// driver is the name of cni-dra-driver in claims.
-const driver = "cni.dra.networking.x-k8s.io"
 
 // NoClaim records that a claim does not exist.
 func (v *View) NoClaim(name types.NamespacedName) { v.lacks(name, "claim-absent") }

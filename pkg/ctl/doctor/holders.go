@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"devinfo-cni.io/pkg/core/check"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/ctl/node"
 )
 
@@ -93,7 +94,7 @@ func (e *Evidence) holds() map[string][]hold {
 	}
 	for _, c := range e.Live.Claimed {
 		by := "DRA" // cni-dra-driver, whose records may not be visible here
-		if c.Driver != "cni.dra.networking.x-k8s.io" {
+		if c.Driver != view.Driver {
 			by += " driver " + c.Driver
 		}
 		add(hold{pod: c.Pod, by: by, claimed: true}, c.PCI...)

@@ -11,13 +11,11 @@ import (
 
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/core/view"
 	"devinfo-cni.io/pkg/dra/cniconfig"
 )
 
-const (
-	draDriver = "cni.dra.networking.x-k8s.io"
-	notOurs   = "nothing in it is for the driver " + draDriver // the reason for skipping an object
-)
+const notOurs = "nothing in it is for the driver " + view.Driver // the reason for skipping an object
 
 // tooLong returns why no ADD can record an attachment to the network; "" = one can. A file is named after the network, after a
 // container ID of 64 digits, as containerd and CRI-O have them, and after an interface such as eth0 or net1.
@@ -85,14 +83,14 @@ func (d *Document) decode(into any) bool {
 }
 
 func (c Checker) class(d *Document, class *resourceapi.DeviceClassSpec) {
-	d.refused("spec", cniconfig.Policy{Driver: draDriver}.CheckClass(class), notOurs)
+	d.refused("spec", cniconfig.Policy{Driver: view.Driver}.CheckClass(class), notOurs)
 	for n, config := range class.Config[:min(len(class.Config), resourceapi.DeviceConfigMaxSize)] {
 		c.config(d, fmt.Sprintf("spec.config[%d]", n), config.Opaque, true)
 	}
 }
 
 func (c Checker) claim(d *Document, path string, claim *resourceapi.DeviceClaim) {
-	policy := cniconfig.Policy{Driver: draDriver, AllowClaimTypes: c.ClaimTypes}
+	policy := cniconfig.Policy{Driver: view.Driver, AllowClaimTypes: c.ClaimTypes}
 	d.refused(path, policy.CheckClaim(claim, c.classes), cmp.Or(c.missing(claim.Requests), notOurs))
 	for n, config := range claim.Config[:min(len(claim.Config), resourceapi.DeviceConfigMaxSize)] {
 		c.config(d, fmt.Sprintf("%s.config[%d]", path, n), config.Opaque, false)
@@ -133,7 +131,7 @@ func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
 
 // config checks the CNI configuration in our driver's opaque parameters.
 func (c Checker) config(d *Document, path string, opaque *resourceapi.OpaqueDeviceConfiguration, isClass bool) {
-	if opaque == nil || opaque.Driver != draDriver {
+	if opaque == nil || opaque.Driver != view.Driver {
 		return
 	}
 	n := network{Checker: c, Document: d, path: path + ".opaque.parameters.config", dra: true}
