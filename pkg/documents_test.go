@@ -17,7 +17,7 @@ import (
 func TestPagesOfBothAgentsListExactlyTheirFlags(t *testing.T) {
 	pages, err := filepath.Glob("../docs/*.md")
 	difftest.Must(t, err)
-	for source, paths := range map[string][]string{"devinfo-agent/flags.go": pages, "cni-dra-driver/flags.go": {"../docs/dra"}} {
+	for source, paths := range map[string][]string{"devinfo-agent/main.go": pages, "cni-dra-driver/main.go": {"../docs/dra"}} {
 		code, text := difftest.Read(t, "../cmd/"+source), strings.Join(difftest.Pages(t, paths...), "\n")
 		var flags, documented []string
 		for _, defined := range regexp.MustCompile(`\tf\.\w+Var\w*\([^"]*"([a-z-]+)"`).FindAllStringSubmatch(code, -1) {

@@ -300,7 +300,7 @@ func TestValuesChangeManifests(t *testing.T) {
 
 // The chart refuses names that no namespace can have, as the flag does.
 func TestNamespacesFollowTheRuleOfTheFlag(t *testing.T) {
-	rule := regexp.MustCompile("namespaces = regexp.MustCompile\\(`(.*)`\\)").FindStringSubmatch(difftest.Read(t, "../../cmd/devinfo-agent/flags.go"))
+	rule := regexp.MustCompile("namespaces = regexp.MustCompile\\(`(.*)`\\)").FindStringSubmatch(difftest.Read(t, "../../cmd/devinfo-agent/main.go"))
 	if rule == nil {
 		t.Fatal("the flag has no such rule")
 	}

@@ -189,7 +189,7 @@ func TestFlagsInManifestsExist(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := pod.Containers[0]
 			program := regexp.MustCompile(`/([a-z-]+):`).FindStringSubmatch(c.Image)[1]
-			source := difftest.Read(t, filepath.Join("../../cmd", program, "flags.go"))
+			source := difftest.Read(t, filepath.Join("../../cmd", program, "main.go"))
 			for _, arg := range append(c.Command[min(1, len(c.Command)):], c.Args...) {
 				found := flag.FindStringSubmatch(arg)
 				if found == nil || !strings.Contains(source, `"`+found[1]+`"`) {
