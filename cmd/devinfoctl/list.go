@@ -18,34 +18,14 @@ import (
 const listHelp = `Lists the attachments of the node from the plugin's journal and the records of cni-dra-driver,
 with the state of each. NAME selects some of them, as for check. A DEVICE is a PCI address (that of
 a PF finds its VFs too), a vDPA or RDMA device, a representor, another interface of the host, also
-by its altname, or a socket. The states are
-
-  Ok             the attachment is as ADD made it; optional facts may have changed
-  Adding         ADD runs, or was killed
-  Refused        ADD was refused, because another pod or a claim had the device; not an attachment
-  FileMissing    the device-info file or the CDI spec that ADD wrote no longer exists
-  FileInvalid    the device-info file or the CDI spec was changed and is invalid
-  DeviceGone     the device that ADD found is no longer on the node
-  WrongDevice    the device-info file describes another device, or the interface was replaced
-  InterfaceGone  the interface is no longer in the network namespace
-  Stale          the network namespace no longer exists, or the attachment is from an earlier
-                 boot; DEL was not called, or failed
-  Corrupt        the journal entry cannot be read
-  NewerFormat    a newer devinfo wrote the entry
-  Unknown        the attachment cannot be examined: not root, or in a container
-
-and only for networks that cni-dra-driver attaches:
-
-  Prepared       the pod has no sandbox yet
-  Deleting       DEL runs, or has failed and will be retried
-  Undeleted      DEL, or restoring the device, has failed too often; the pod can be deleted
+by its altname, or a socket. check explains the state of an attachment, and docs/glossary.md all
+states. gc removes "Stale" attachments.
 
 Exits with 3 if the state of a listed attachment is Unknown, or what is withheld of its device.
 
 If the pod is unknown, POD shows the container. An attachment is not in the journal if it has no
 device-info file, no delegates and no leases. "(shared)" marks a device that the attachment holds
 by a shared lease; -o json has the kind of each lease, and none for a device that is only named.
-check explains the state of an attachment. gc removes "Stale" attachments.
 -o json adds the container, the PF and RDMA device that ADD recorded, the representor, the claim, the
 file, the CDI device, why: more about the state, or why ADD found no device, and withheld: what
 containers do not get of the device, and the setting that would change it.
