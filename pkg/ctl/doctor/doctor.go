@@ -134,33 +134,27 @@ func Count(n int, what string) string {
 
 // EvidenceOf returns the evidence of a node.
 func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) {
+	host.Eswitches = nil // their modes do not matter
 	list, err := n.Attachments()
-	offer, offerErr := n.Offer()
 	unrecorded, unrecordedErr := n.UnrecordedLeases()
-	if err = cmp.Or(err, unrecordedErr); err != nil || errors.Is(offerErr, fs.ErrPermission) {
-		return nil, cmp.Or(err, offerErr)
+	devices, _, devicesErr := hostdev.Read(host)
+	shared, sharedErr := host.Sys.IsRDMAShared()
+	rdma, rdmaErr := host.Sys.RDMADevices()
+	cards, cardsErr := nic.Seen(host.Sys, devices)
+	if err = cmp.Or(err, unrecordedErr, devicesErr, sharedErr, rdmaErr, cardsErr); err != nil {
+		return nil, err
+	}
+	offer, offerErr := n.Offer()
+	if errors.Is(offerErr, fs.ErrPermission) {
+		return nil, offerErr
 	}
 	e := &Evidence{
-		Attachments: list, Unrecorded: unrecorded, Offer: offer, OfferError: offerErr,
+		Attachments: list, Unrecorded: unrecorded, Offer: offer, OfferError: offerErr, Devices: devices, Closed: !shared, RDMA: rdma, Cards: cards,
 		CDIDir: n.Settings.CDIDir, DRA: n.FileThere(n.ClaimDir), Live: live,
 	}
 	if !n.SeesDriver() {
 		e.Unseen, e.Unrecorded = len(e.Unrecorded), nil
 	}
-	return e, e.read(host)
-}
-
-// read adds the devices of the host.
-func (e *Evidence) read(host hostdev.Host) (err error) {
-	host.Eswitches = nil // their modes do not matter
-	devices, _, devicesErr := hostdev.Read(host)
-	shared, sharedErr := host.Sys.IsRDMAShared()
-	rdma, rdmaErr := host.Sys.RDMADevices()
-	cards, cardsErr := nic.Seen(host.Sys, devices)
-	if err = cmp.Or(devicesErr, sharedErr, rdmaErr, cardsErr); err != nil {
-		return err
-	}
-	e.Devices, e.Closed, e.RDMA, e.Cards = devices, !shared, rdma, cards
 	for _, d := range e.Devices {
 		if d.Kind == hostdev.VF {
 			e.VFs = append(e.VFs, e.vf(d))
@@ -169,13 +163,13 @@ func (e *Evidence) read(host hostdev.Host) (err error) {
 	for _, given := range e.Live.Devices {
 		there, known, err := onNode(host.Sys, given.Device)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if known && !there {
 			e.GivenGone = append(e.GivenGone, given)
 		}
 	}
-	return nil
+	return e, nil
 }
 
 // onNode reports whether the device of an ID is on the node. known is false for an ID that is not the name of a device.

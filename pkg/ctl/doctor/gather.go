@@ -55,9 +55,8 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	if !exists(p.ConfDir) {
 		l.NoConf = p.ConfDir
 	}
-	for _, dir := range append([]string{s.CDIDir}, p.PluginDirs...) {
+	for _, dir := range p.PluginDirs {
 		switch stat, err := os.Stat(dir); {
-		case dir == s.CDIDir && errors.Is(err, fs.ErrNotExist): // ADD makes it
 		case err != nil:
 			l.Missing[dir] = errorText(err)
 		case !stat.IsDir():
@@ -268,7 +267,7 @@ type Live struct {
 	Unwritable map[string]string      `json:"unwritable,omitempty"` // those in which ADD cannot write, and why: a full disk, a file in the way
 	NFS        bool                   `json:"nfs,omitempty"`        // stateDir is on NFS
 	Exposed    string                 `json:"exposed,omitempty"`    // why other users can change the journal
-	Missing    map[string]string      `json:"missing,omitempty"`    // directories, and why they cannot be used
+	Missing    map[string]string      `json:"missing,omitempty"`    // directories of plugins, and why they cannot be used
 	NoConf     string                 `json:"noConf,omitempty"`     // directory of the network configurations, if it is not there
 	DriverAway bool                   `json:"driverAway,omitempty"` // see [node.Node.DriverAway]
 	Notes      []Note                 `json:"notes,omitempty"`

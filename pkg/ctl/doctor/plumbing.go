@@ -52,19 +52,13 @@ func networks(e *Evidence, list *findings) {
 
 func directories(e *Evidence, list *findings) {
 	for _, path := range slices.Sorted(maps.Keys(e.Live.Missing)) {
-		by := "with --cni-path"
-		if path == e.CDIDir {
-			by = "with cdiDir in the node settings"
-		}
-		list.add("directory", "path", path, "why", e.Live.Missing[path], "by", by)
+		list.add("directory", "path", path, "why", e.Live.Missing[path])
 	}
 	useless := func(rule, path string) {
 		if path == e.CDIDir {
 			rule = "cdi-" + rule
 		}
-		if e.Live.Missing[path] == "" { // otherwise it is reported already
-			list.add(rule, "path", path, "why", e.Live.Unwritable[path])
-		}
+		list.add(rule, "path", path, "why", e.Live.Unwritable[path])
 	}
 	for _, path := range e.Live.ReadOnly {
 		useless("read-only", path)

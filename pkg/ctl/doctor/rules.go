@@ -56,7 +56,7 @@ var Rules = finding.Table{
 	finding.Row("no-network", finding.Info, "the directory of CNI configurations", "no network configuration on this node contains devinfo", "check the networks in the API: kubectl get net-attach-def -A -o yaml | devinfoctl validate -", "", ""),
 	finding.Row("network", finding.Error, "the CNI configurations with devinfo", "{path}: {finding}", "correct the file, then run devinfoctl validate {path}", inDoctor, ""),
 	finding.Row("network-doubt", finding.Warning, "the CNI configurations with devinfo", "{path}: {finding}", "correct the file, then run devinfoctl validate {path}", inDoctor, ""),
-	finding.Row("directory", finding.Warning, "the directories of CNI and CDI", "{path}: cannot be used: {why}", "create it, or name another directory {by}; in a container, mount it", inDoctor, "cannot be used"),
+	finding.Row("directory", finding.Warning, "the directories of CNI plugins", "{path}: cannot be used: {why}", "create it, or name another directory with --cni-path; in a container, mount it", inDoctor, "cannot be used"),
 	finding.Row("read-only", finding.Error, "the file systems of the directories", "{path}: is on a read-only file system, so every ADD fails",
 		"mount it read-write, or set stateDir or deviceInfoDir in the node settings to a directory on another file system; in a container, mount that", inDoctor, "is on a read-only file system"),
 	finding.Row("cdi-read-only", finding.Warning, "the file systems of the directories", `{path}: is on a read-only file system, so ADD of networks with "cdi" fails`,
