@@ -1,10 +1,13 @@
 package settings
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	bpf "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -97,6 +100,30 @@ func TestProgramsOfEachXDPModeAreRead(t *testing.T) {
 	for _, broken := range []*nl.RtAttr{id, nl.NewRtAttr(unix.IFLA_XDP, []byte{1})} {
 		_, err = dump(parsed(broken))
 		difftest.Is(t, err, syscall.EBADMSG)
+	}
+}
+
+// A driver that takes them for none would detach those of the host after DEL, as if they were the pod's.
+func TestProgramsThatCannotBeReadAreNotNone(t *testing.T) {
+	two := &bpf.QueryResult{Programs: []bpf.AttachedProgram{{ID: 7}, {ID: 9}}}
+	for _, test := range []struct {
+		found *bpf.QueryResult
+		err   error
+		want  string
+		fails bool
+	}{
+		{two, nil, "programs [7 9]", false},
+		{&bpf.QueryResult{}, nil, "", false},
+		{nil, fmt.Errorf("query programs: %w", ebpf.ErrNotSupported), "", false}, // before Linux 4.15
+		{nil, fmt.Errorf("query programs: %w", syscall.EINVAL), "", false},       // before Linux 6.6
+		{nil, syscall.EPERM, "", false},
+		{nil, syscall.ENODEV, "", false}, // the next read says that the interface is gone
+		{nil, fmt.Errorf("query programs: %w", syscall.ENOSPC), "", true},
+		{nil, syscall.ENOMEM, "", true},
+	} {
+		got, err := programs(test.found, test.err)
+		difftest.Equal(t, got, test.want)
+		difftest.Same(t, fmt.Sprint(test.err), err != nil, test.fails)
 	}
 }
 

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -29,8 +30,7 @@ func (Kernel) Settings(i link.Interface) (s Dump, err error) {
 	c := rtnetlink.Dial()
 	defer c.Close()
 	if s, err = get(c, i.Index); err == nil {
-		readPrograms(i.Index, s)
-		err = readEthtool(c, i.Index, s)
+		err = cmp.Or(readPrograms(i.Index, s), readEthtool(c, i.Index, s))
 	}
 	return s, failed(i.Name, "read settings", err)
 }

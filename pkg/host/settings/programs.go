@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -82,17 +83,36 @@ func detachXDPLink(index int, program string) error {
 // interface moves, but not these programs.
 var tcxPoints = map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
 
-// readPrograms reads the tc programs. A kernel or a process without BPF has none to show.
-func readPrograms(index int, s Dump) {
+// readPrograms reads the tc programs.
+func readPrograms(index int, s Dump) error {
 	for name, point := range tcxPoints {
-		if found, err := bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: point}); err == nil && len(found.Programs) > 0 {
-			var ids []ebpf.ProgramID
-			for _, p := range found.Programs {
-				ids = append(ids, p.ID)
-			}
-			s[name] = fmt.Sprintf("programs %d", ids)
+		found, err := programs(bpf.QueryPrograms(bpf.QueryOptions{Target: index, Attach: point}))
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if found != "" {
+			s[name] = found
 		}
 	}
+	return nil
+}
+
+// programs returns what a [Dump] has of the programs at an attach point. A kernel or a process without BPF has none to show,
+// nor has an interface that has vanished. After any other error there may be some: the kernel answers ENOSPC if one is added
+// meanwhile. To take them for none would detach the host's own programs after the next pod.
+func programs(found *bpf.QueryResult, err error) (string, error) {
+	none := func(errno error) bool { return errors.Is(err, errno) }
+	switch {
+	case slices.ContainsFunc([]error{ebpf.ErrNotSupported, unix.ENOSYS, unix.EINVAL, unix.EPERM, unix.EACCES, unix.ENODEV}, none):
+		return "", nil
+	case err != nil || len(found.Programs) == 0:
+		return "", err
+	}
+	var ids []ebpf.ProgramID
+	for _, p := range found.Programs {
+		ids = append(ids, p.ID)
+	}
+	return fmt.Sprintf("programs %d", ids), nil
 }
 
 // detach detaches all programs at an attach point. It needs CAP_SYS_ADMIN.

@@ -139,10 +139,12 @@ func conditions(links []rtnetlink.Link, busInfo func(rtnetlink.Link) string, upp
 		if one.Device == "" {
 			continue
 		}
-		if one.Dump, err = dump(l); err != nil {
+		if one.Dump, err = dump(l); err == nil {
+			err = readPrograms(l.Index, one.Dump)
+		}
+		if err != nil {
 			return nil, err
 		}
-		readPrograms(l.Index, one.Dump)
 		for _, u := range uppers[l.Index] {
 			one.Uppers = append(one.Uppers, u.String())
 		}
