@@ -67,6 +67,27 @@ func TestInterfaceNameStaysUniqueWhenClaimChangesPod(t *testing.T) {
 	}
 }
 
+// containerd lists sandboxes until they are removed; before 2.3, without their namespaces once they have ended.
+func TestListedSandboxThatHasEndedKeepsClaimFromNobody(t *testing.T) {
+	for name, namespaces := range map[string][]*api.LinuxNamespace{"its namespace is known": {{Type: "network"}}, "unknown": nil} {
+		t.Run(name, dratest.Bubble(func(t *testing.T, r *dratest.Rig) {
+			shared := reserveFor(r, r.ClaimOf("shared", "u1", "one", dratest.Net("x", "net1", "")), "two")
+			r.ReadClaims(shared, nil)
+			startSynchronized(r)
+			r.Prepare(shared)
+			first := r.RunSandbox("s1", "one")
+			r.Stop()
+			r.RemoveNetns(first)
+			for _, n := range namespaces {
+				n.Path = dratest.NetnsOf(first)
+			}
+			first.Linux.Namespaces = namespaces
+			startSynchronized(r, first)
+			r.EndAndUnprepare(r.RunSandbox("s2", "two"), "u1")
+		}))
+	}
+}
+
 // A pod that cannot have a shared claim keeps it from nobody.
 func TestClaimIsPreparedForThePodThatCanHaveIt(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {

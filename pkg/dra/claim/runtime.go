@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -250,7 +251,9 @@ func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 		listed := map[string]*sandbox{}
 		for _, pod := range pods {
 			if !e.table.isListed(pod.GetId()) {
-				added = append(added, e.table.addSandbox(sandboxOf(pod)))
+				sb := sandboxOf(pod)
+				sb.Netns = cmp.Or(sb.Netns, e.table.recordedNetns(sb.ID)) // containerd before 2.3 omits that of an ended one
+				added = append(added, e.table.addSandbox(sb))
 			}
 			listed[pod.GetId()] = e.table.sandboxes[pod.GetId()]
 		}

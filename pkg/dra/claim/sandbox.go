@@ -42,6 +42,18 @@ func (t *table) sandboxOf(pod string) (newest *sandbox) {
 	return newest
 }
 
+// recordedNetns returns the network namespace in which a claim is attached to a sandbox; "" = none is. The mutex must be held.
+func (t *table) recordedNetns(sandbox string) string {
+	for _, c := range t.claims {
+		for _, at := range c.record.Attachments {
+			if at.Sandbox == sandbox && at.HasNetns(t.bootID) {
+				return at.Netns
+			}
+		}
+	}
+	return ""
+}
+
 // userNamespace reports whether a pod has its own user namespace. known is false if no sandbox of the pod runs.
 func (t *table) userNamespace(pod string) (own, known bool) {
 	t.mu.Lock()
