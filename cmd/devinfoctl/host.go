@@ -17,7 +17,6 @@ import (
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
 	"devinfo-cni.io/pkg/ctl/capture"
-	"devinfo-cni.io/pkg/ctl/crosscheck"
 	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -79,7 +78,7 @@ func (t *tool) machine() (*host, error) {
 		NetnsGone: link.NetnsGone,
 	})}
 	if filepath.Clean(settings.Sysfs) == "/sys" {
-		h.Sriovnet = crosscheck.Sriovnet
+		h.Sriovnet = node.Sriovnet
 	}
 	return h, nil
 }

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"devinfo-cni.io/pkg/core/clierr"
-	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
 	"devinfo-cni.io/pkg/ctl/node"
+	"devinfo-cni.io/pkg/ctl/node/sriovnettest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
@@ -63,10 +63,10 @@ func (unseen) Representor(string, link.Flavour, int) (name, source string, err e
 func TestInspectComparesRepresentorWithSriovnet(t *testing.T) {
 	const source = "devlink ports of pci/0000:03:00.0; sriovnet "
 	for want, sriovnet := range map[string]func(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error){
-		source + "agrees":            crosschecktest.Sriovnet,
+		source + "agrees":            sriovnettest.Sriovnet,
 		source + "finds eth5":        func(link.Eswitch, string, link.Flavour, int) (string, error) { return "eth5", nil },
 		source + "finds nothing: no": func(link.Eswitch, string, link.Flavour, int) (string, error) { return "", errors.New("no") },
-		"warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing": crosschecktest.Sriovnet,
+		"warning: VF 0 of 0000:03:00.0: sriovnet finds eth4, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing": sriovnettest.Sriovnet,
 	} {
 		ctl, out := heard(t, switchdevHost, sriovnet)
 		if finder := ctl.opened.Finder; strings.HasPrefix(want, "warning") {

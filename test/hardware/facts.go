@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"devinfo-cni.io/pkg/ctl/crosscheck"
-	"devinfo-cni.io/pkg/host/link"
+	"github.com/k8snetworkplumbingwg/sriovnet"
+
 	"devinfo-cni.io/pkg/host/listing"
 	"devinfo-cni.io/pkg/host/sysfs"
 )
@@ -65,7 +65,7 @@ func representorOf(t *target) (string, error) {
 	if err != nil || modes["pci/"+t.Parent.PCI].Mode != "switchdev" {
 		return "", err
 	}
-	name, err := crosscheck.Sriovnet(t.Parent.PCI, link.VF, *t.Number)
+	name, err := sriovnet.GetVfRepresentor(t.Parent.PCI, *t.Number)
 	if err != nil {
 		return "", fmt.Errorf("sriovnet finds no representor: %w", err)
 	}

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/k8snetworkplumbingwg/sriovnet"
+
 	"devinfo-cni.io/devinfo"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/discovery"
 	"devinfo-cni.io/pkg/core/view"
-	"devinfo-cni.io/pkg/ctl/crosscheck"
+	"devinfo-cni.io/pkg/host/hostdev"
 	"devinfo-cni.io/pkg/host/link"
 )
 
@@ -43,9 +45,9 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if s, err = n.settle(s); err != nil {
 		return nil, err
 	}
-	reference := &crosscheck.Reference{Eswitches: n.Finder.Eswitches, Ask: n.Sriovnet}
+	asked := &reference{Eswitches: n.Finder.Eswitches, sriovnet: n.Sriovnet}
 	finder, target := *n.Finder, discovery.Target{FollowLower: true, SubfunctionParent: s.SubfunctionParent}
-	finder.Eswitches = reference
+	finder.Eswitches = asked
 	switch {
 	case s.As != asInterface:
 		target.DeviceIDs = []config.NamedID{{Key: "/sys/bus/" + s.As + "/devices/" + s.Name, ID: s.Name}}
@@ -62,7 +64,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	if errors.As(device.Problem, new(*discovery.MissingError)) || s.As == asInterface && !device.InNetns {
 		return nil, n.unknown(s)
 	}
-	in := &Inspection{Subject: s, Shared: device.Shared, Warnings: append(device.Warnings, reference.Warnings...), Facts: append([]discovery.Fact{}, device.Facts...)}
+	in := &Inspection{Subject: s, Shared: device.Shared, Warnings: append(device.Warnings, asked.warnings...), Facts: append([]discovery.Fact{}, device.Facts...)}
 	if info := devinfo.Merge(nil, device.Info, nil); info != nil {
 		if err := info.Validate().Err(); err != nil {
 			in.Problem = err.Error()
@@ -84,6 +86,44 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 		}
 	}
 	return in, nil
+}
+
+// Sriovnet returns the representor that sriovnet finds for a VF or SF below /sys, in the network namespace of the
+// process. OVN-Kubernetes, ovs-cni and the SR-IOV operators use sriovnet: where it differs, they and the device-info file name
+// different interfaces.
+func Sriovnet(pf string, flavour link.Flavour, number int) (string, error) {
+	if flavour == link.SF {
+		return sriovnet.GetSfRepresentor(pf, number)
+	}
+	return sriovnet.GetVfRepresentor(pf, number)
+}
+
+// A reference answers like its Eswitches, and asks sriovnet the same question, unless the Eswitches could not be read. The
+// source of a representor then says what sriovnet finds.
+type reference struct {
+	hostdev.Eswitches
+	sriovnet func(pf string, flavour link.Flavour, number int) (string, error) // see [Options]
+	warnings []string                                                          // representors that only sriovnet finds
+}
+
+func (r *reference) Representor(pf string, flavour link.Flavour, number int) (name, source string, err error) {
+	name, source, err = r.Eswitches.Representor(pf, flavour, number)
+	if err != nil || r.sriovnet == nil {
+		return name, source, err
+	}
+	theirs, failed := r.sriovnet(pf, flavour, number)
+	switch {
+	case name == "" && theirs != "":
+		r.warnings = append(r.warnings, fmt.Sprintf("%s %d of %s: sriovnet finds %s, and so do OVN-Kubernetes, ovs-cni and the SR-IOV operators; devinfo finds nothing",
+			map[link.Flavour]string{link.VF: "VF", link.SF: "SF"}[flavour], number, pf, theirs))
+	case failed != nil:
+		source += "; sriovnet finds nothing: " + failed.Error()
+	case theirs == name:
+		source += "; sriovnet agrees"
+	default:
+		source += "; sriovnet finds " + theirs
+	}
+	return name, source, nil
 }
 
 // ownNetns returns interfaces of our own network namespace, whatever the namespace argument is.

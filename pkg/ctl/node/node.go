@@ -32,7 +32,7 @@ type Options struct {
 
 	NetnsGone func(path string) (bool, error) // reports whether a network namespace no longer exists
 
-	// Sriovnet finds a representor with sriovnet; nil for a capture, which sriovnet cannot read.
+	// Sriovnet is [Sriovnet]; nil for a capture, which it cannot read.
 	Sriovnet func(pf string, flavour link.Flavour, number int) (string, error)
 }
 

@@ -1,4 +1,4 @@
-package crosscheck_test
+package node_test
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/devinfo/pci"
-	"devinfo-cni.io/pkg/ctl/crosscheck/crosschecktest"
+	"devinfo-cni.io/pkg/ctl/node/sriovnettest"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/link/linkhost"
@@ -51,7 +51,7 @@ func agreed(t *testing.T, host string, e link.Eswitch, pf string) (found int) {
 	for _, flavour := range []link.Flavour{link.VF, link.SF} {
 		for number := range 100 {
 			ours, _, _ := e.Representor(pf, flavour, number)
-			theirs, _ := crosschecktest.Sriovnet(e, pf, flavour, number)
+			theirs, _ := sriovnettest.Sriovnet(e, pf, flavour, number)
 			difftest.Same(t, fmt.Sprintf("%s: representor %d %d of %s", host, flavour, number, pf), theirs, ours)
 			if ours != "" {
 				found++

@@ -1,5 +1,5 @@
-// Package crosschecktest runs sriovnet on captured hosts, so that tests can compare it with package link.
-package crosschecktest
+// Package sriovnettest runs sriovnet on captured hosts, so that tests can compare it with package link.
+package sriovnettest
 
 import (
 	"errors"
@@ -13,14 +13,14 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 
-	"devinfo-cni.io/pkg/ctl/crosscheck"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/host/link"
 )
 
 // swapped guards sriovnet's package variables: its file system and its netlink client.
 var swapped sync.Mutex
 
-// Sriovnet is [crosscheck.Sriovnet] on the host of e.
+// Sriovnet is [node.Sriovnet] on the host of e.
 func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (string, error) {
 	swapped.Lock()
 	defer swapped.Unlock()
@@ -31,7 +31,7 @@ func Sriovnet(e link.Eswitch, pf string, flavour link.Flavour, number int) (stri
 	}()
 	filesystem.Fs = sysFiles{sys: e.Sys}
 	netlinkops.SetNetlinkOps(portOps{ops, e.Ports})
-	return crosscheck.Sriovnet(pf, flavour, number)
+	return node.Sriovnet(pf, flavour, number)
 }
 
 // portOps replaces the one netlink call of sriovnet that the comparison uses.
