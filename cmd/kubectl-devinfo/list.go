@@ -69,6 +69,9 @@ also finds its VFs), a representor, an RDMA or vDPA device, a socket, a MAC or I
 address, because most nodes have a device with that address. Only that node is queried for devices that are
 not in the API, and for the device of another interface of the node, also by its altname.
 
+A pod without a network for its device, which it has from a device plugin or another DRA driver, is not found.
+"kubectl devinfo offered NODE" names it, if a rule of cni-dra-driver selects the device.
+
 Exit code 1: no pod has the device. Exit code 3: no pod has it, and some nodes were not queried.`,
 		Example: "  kubectl devinfo holder 03:00.5 --node n1\n  kubectl devinfo holder eth4",
 		Args:    commandline.Args(1, "DEVICE"),
