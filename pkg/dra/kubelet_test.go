@@ -213,7 +213,7 @@ func TestMetadataIsUpdatedThoughItsSpecCannotBeReadAtStart(t *testing.T) {
 		difftest.Must(t, os.Rename(dir, dir+".saved"), os.Symlink(dir, dir))
 		k := r.StartKubelet(client, 0)
 		difftest.Is(t, r.Agent.RewriteMetadata("u1"), syscall.ELOOP)
-		// At once, because a sweep in between would find no directory, and so no spec.
+		// At once, because a sweep in between would make the directory again, for the spec of the gate.
 		difftest.Must(t, unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, dir+".saved", unix.RENAME_EXCHANGE), r.Agent.RewriteMetadata("u1"))
 		difftest.Must(t, os.WriteFile(spec+".new", []byte(text), 0o644), os.Remove(spec), os.Rename(spec+".new", spec))
 		difftest.Must(t, k.Tidy(), os.Remove(spec))
@@ -225,6 +225,21 @@ func TestMetadataIsUpdatedThoughItsSpecCannotBeReadAtStart(t *testing.T) {
 		difftest.Must(t, os.RemoveAll(spec), k.Tidy()) // an administrator has removed it
 		r.Stop()
 	}
+}
+
+// Somebody mounts the directory after the driver has started.
+func TestMetadataIsUpdatedThoughDirectoryOfSpecsIsMissingAtStart(t *testing.T) {
+	r, claim := dratest.NewRig(t), dratest.ClaimIn("", "net", "u1", "pod", dratest.Net("r", "net1", ""))
+	r.UsePlugins()
+	client, dir := dratest.APIServer(nil, claim), filepath.Join(r.Dir, "cdi")
+	r.StartKubelet(client, 0)
+	r.PrepareByKubelet(claim)
+	r.Stop()
+	difftest.Must(t, os.Rename(dir, dir+".saved"))
+	k := r.StartKubelet(client, 0)
+	difftest.Must(t, k.Tidy(), os.Rename(dir+".saved", dir))
+	difftest.Must(t, r.RunPod(r.Sandbox("s1", "pod")))
+	difftest.Same(t, "generation after ADD", generation(r, claim), int64(2))
 }
 
 // A file that cannot be looked at is not missing.

@@ -80,6 +80,7 @@ func newMetadataFiles(of claim.Options, o KubeletOptions) *metadataFiles {
 func (m *metadataFiles) load() error {
 	dir := store.Open(m.cdiDir)
 	if !m.listed {
+		_, missing := os.Stat(m.cdiDir) // it may be mounted later
 		entries, err := dir.Entries(m.driver)
 		if err != nil {
 			return err
@@ -90,7 +91,7 @@ func (m *metadataFiles) load() error {
 				m.specs[path] = nil
 			}
 		}
-		m.listed = true
+		m.listed = missing == nil
 	}
 	var errs []error
 	for path, data := range m.specs {
