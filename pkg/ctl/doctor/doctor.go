@@ -37,10 +37,10 @@ type Finding struct {
 
 // Evidence is the input of the checks.
 type Evidence struct {
-	Attachments []node.Attachment  // compared with the present state
-	Unrecorded  []node.ClaimLeases // leases of claims without a record of cni-dra-driver
-	Unseen      int                // number of claims with leases whose records are not visible here
-	VFs         []VF
+	Attachments []node.Attachment    // compared with the present state
+	Unrecorded  []node.ClaimLeases   // leases of claims without a record of cni-dra-driver
+	Unseen      int                  // number of claims with leases whose records are not visible here
+	VFs         []VF                 // those whose settings are known
 	Devices     []*hostdev.Device    // network devices of the node
 	Closed      bool                 // only the host's network namespace can open RDMA devices
 	RDMA        []sysfs.RDMADevice   // all of the node
@@ -58,8 +58,7 @@ type Evidence struct {
 // VF is a virtual function with the settings that its PF reports.
 type VF struct {
 	Address  string // PCI address
-	PFDriver string // "" = the PF is unbound
-	Known    bool   // the PF reports the settings
+	PFDriver string
 	settings.VFRecord
 }
 
@@ -155,9 +154,13 @@ func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) 
 	if !n.SeesDriver() {
 		e.Unseen, e.Unrecorded = len(e.Unrecorded), nil
 	}
-	for _, d := range e.Devices {
-		if d.Kind == hostdev.VF {
-			e.VFs = append(e.VFs, e.vf(d))
+	for _, d := range devices {
+		is := func(v settings.VFRecord) bool { return v.PF == d.Parent.PCI && v.Index == *d.Number }
+		if d.Kind != hostdev.VF || d.Number == nil {
+			continue
+		}
+		if at := slices.IndexFunc(live.VFs, is); at >= 0 {
+			e.VFs = append(e.VFs, VF{d.PCI, d.Parent.Driver, live.VFs[at]})
 		}
 	}
 	for _, given := range e.Live.Devices {
@@ -182,15 +185,4 @@ func onNode(sys *sysfs.FS, id string) (there, known bool, err error) {
 	}
 	_, there, err = sys.Inode(bus, id)
 	return there, true, err
-}
-
-func (e *Evidence) vf(d *hostdev.Device) VF {
-	vf := VF{Address: d.PCI, PFDriver: d.Parent.Driver, VFRecord: settings.VFRecord{PF: d.Parent.PCI}}
-	if d.Number != nil {
-		is := func(v settings.VFRecord) bool { return v.PF == vf.PF && v.Index == *d.Number }
-		if at := slices.IndexFunc(e.Live.VFs, is); at >= 0 {
-			vf.Known, vf.VFRecord = true, e.Live.VFs[at]
-		}
-	}
-	return vf
 }

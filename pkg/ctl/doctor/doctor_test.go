@@ -25,7 +25,7 @@ import (
 // vf returns a VF without a holder.
 func vf(function string, s settings.VF) doctor.VF {
 	pf := settings.VFRecord{PF: "0000:03:00.0", PFName: "ens1", VF: s}
-	return doctor.VF{Address: "0000:03:00." + function, PFDriver: "ice", Known: true, VFRecord: pf}
+	return doctor.VF{Address: "0000:03:00." + function, PFDriver: "ice", VFRecord: pf}
 }
 
 func live(change func(l *doctor.Live)) *doctor.Live {
@@ -74,6 +74,13 @@ func parsed(t *testing.T, text []byte) *doctor.Evidence {
 		d.At, d.Parent = d.Place(), at[e.Devices[n].Parent]
 		at[d.At.Name] = d
 		e.Evidence.Devices = append(e.Evidence.Devices, d)
+	}
+	for _, v := range e.VFs {
+		if at[v.Address] == nil {
+			d := &hostdev.Device{Ref: hostdev.Ref{Kind: hostdev.VF, PCI: v.Address}, Driver: "vfio-pci"}
+			d.At = d.Place()
+			e.Evidence.Devices = append(e.Evidence.Devices, d)
+		}
 	}
 	for _, a := range e.Attachments {
 		a.Attachment.Has, a.Attachment.Verdict = a.Has, &a.Verdict

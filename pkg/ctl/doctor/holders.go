@@ -69,9 +69,6 @@ func (h hold) String() string {
 // plugin, so it has two holds of the VF, which do not contradict each other.
 func (e *Evidence) holds() map[string][]hold {
 	all, alone := map[string][]hold{}, map[string]bool{}
-	for _, v := range e.VFs {
-		alone[v.Address] = true
-	}
 	for _, d := range e.Devices {
 		alone[d.At.Name] = isCandidate(d)
 	}

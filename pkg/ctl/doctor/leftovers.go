@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink/nl"
+
+	"devinfo-cni.io/pkg/host/hostdev"
 )
 
 // noVLAN is the VLAN ID that IEEE 802.1Q reserves, so that no VF has it. mlx4 reports it for a VF without a VLAN: MLX4_VGT in
@@ -66,7 +68,7 @@ func leftovers(e *Evidence, list *findings) {
 	}
 	used, beside := e.used(), map[string][]VF{}
 	for _, v := range e.VFs {
-		if v.Known && !used[v.Address] {
+		if !used[v.Address] {
 			beside[v.PF] = append(beside[v.PF], v)
 		}
 	}
@@ -106,7 +108,7 @@ func usual(list []VF, words func(VF) string, alone bool) string {
 
 // knowsVFs reports whether a PF has told the settings of its VFs, if there are VFs.
 func (e *Evidence) knowsVFs() bool {
-	return len(e.VFs) == 0 || slices.ContainsFunc(e.VFs, func(v VF) bool { return v.Known })
+	return len(e.VFs) > 0 || !slices.ContainsFunc(e.Devices, func(d *hostdev.Device) bool { return d.Kind == hostdev.VF })
 }
 
 // addresses finds VFs with one MAC. The switch in a NIC forwards a frame by its MAC to one of its VFs (such as esw_add_uc_addr

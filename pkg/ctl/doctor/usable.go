@@ -72,9 +72,7 @@ func (e *Evidence) faults() (list []fault) {
 		conditions[c.Device], conditions["net "+c.Name] = c, c
 	}
 	for _, v := range e.VFs {
-		if v.Known {
-			vfs[v.Address] = &v.VFRecord
-		}
+		vfs[v.Address] = &v.VFRecord
 	}
 	for _, d := range e.Devices {
 		carry[d.Parent] = true
