@@ -210,6 +210,7 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 	if err != nil {
 		return c, err
 	}
+	d := describer{checker.Finder, map[pci.Address]string{}}
 	named := map[series]bool{} // a set, because two sandboxes of one pod may have equal series
 	spread := pace{time.Now()}
 	for _, key := range keys {
@@ -227,7 +228,7 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 			c.orphaned = append(c.orphaned, key)
 		}
 		if there {
-			named[seriesOf(checker.Finder, e)] = true
+			named[d.series(e)] = true
 		}
 	}
 	c.series = slices.SortedFunc(maps.Keys(named), func(x, y series) int { return slices.Compare(x[:], y[:]) })
@@ -238,9 +239,16 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 	return c, nil
 }
 
-// seriesOf returns the labels of an attachment, based on the information that ADD recorded. Labels that
+// describer finds the names of devices for the labels of one summary. It caches the names of interfaces, because a look-up for
+// a PF in switchdev mode reads the files of all its representors.
+type describer struct {
+	*discovery.Finder
+	ports map[pci.Address]string
+}
+
+// series returns the labels of an attachment, based on the information that ADD recorded. Labels that
 // cannot be read are empty; devinfoctl check shows the errors.
-func seriesOf(f *discovery.Finder, e *journal.Entry) series {
+func (d *describer) series(e *journal.Entry) series {
 	namespace, name := e.PodName()
 	kind, facts := e.Device.Type, map[string]string{"pci-address": e.Device.ID}
 	if info, err := devinfo.Parse(e.Info); err == nil {
@@ -248,10 +256,10 @@ func seriesOf(f *discovery.Finder, e *journal.Entry) series {
 	}
 	var address, pf, vf, own string
 	if a, err := pci.Parse(facts["pci-address"]); err == nil {
-		address, own = a.String(), port(f, a)
-		if fn, _, _ := f.Sys.PCI(a); fn.PF != nil {
-			pf = port(f, *fn.PF)
-			if n, ok, _ := f.Sys.VFIndex(*fn.PF, a); ok {
+		address, own = a.String(), d.port(a)
+		if fn, _, _ := d.Sys.PCI(a); fn.PF != nil {
+			pf = d.port(*fn.PF)
+			if n, ok, _ := d.Sys.VFIndex(*fn.PF, a); ok {
 				vf = strconv.Itoa(n)
 			}
 		}
@@ -265,10 +273,13 @@ func seriesOf(f *discovery.Finder, e *journal.Entry) series {
 
 // port returns the name of a PCI function's interface in the node's network namespace. It returns "" if the
 // function has no interface or several, or they cannot be read.
-func port(f *discovery.Finder, a pci.Address) string {
-	ports, _ := hostdev.Ports(f.Sys, f.Interfaces, hostdev.Place{Bus: "pci", Name: a.String()})
-	if len(ports) != 1 {
-		return ""
+func (d *describer) port(a pci.Address) string {
+	if name, known := d.ports[a]; known {
+		return name
 	}
-	return ports[0].Name
+	d.ports[a] = ""
+	if ports, _ := hostdev.Ports(d.Sys, d.Interfaces, hostdev.Place{Bus: "pci", Name: a.String()}); len(ports) == 1 {
+		d.ports[a] = ports[0].Name
+	}
+	return d.ports[a]
 }
