@@ -36,7 +36,7 @@ type Options struct {
 	BootID     string              // ID of the running kernel: see journal.BootID
 
 	// Injection configures the injection into containers; nil disables it. The agent sets Node, BootID,
-	// Finder, Metrics and Log.
+	// Finder, Connected, Metrics and Log.
 	Injection *inject.Config
 
 	CNIPath  string // colon-separated directories of delegate plugins
@@ -64,11 +64,11 @@ const (
 // Agent is the agent of one node.
 type Agent struct {
 	Options
-	metrics   metrics
-	plugin    atomic.Pointer[install.Executable] // the installed plugin; nil = none
-	left      atomic.Int64                       // number of stale attachments whose delegates the last sweep could not run
-	summary   atomic.Pointer[summary]            // result of the last check of the attachments; nil before the first check
-	sandboxes atomic.Pointer[inject.Plugin]      // knows the runtime's sandboxes; nil before the first connection attempt
+	metrics  metrics
+	plugin   atomic.Pointer[install.Executable] // the installed plugin; nil = none
+	left     atomic.Int64                       // number of stale attachments whose delegates the last sweep could not run
+	summary  atomic.Pointer[summary]            // result of the last check of the attachments; nil before the first check
+	injector *inject.Plugin                     // nil = containers get nothing
 
 	mu       sync.Mutex
 	troubles map[string]error // by component; nil = healthy
@@ -85,6 +85,11 @@ func New(o Options) *Agent {
 		}
 	}
 	a.Plugin.Newer = a.newer
+	if o.Injection != nil {
+		c := *o.Injection
+		c.Node, c.BootID, c.Metrics, c.Log = a.Node, a.BootID, a.metrics, a.Log
+		a.injector = inject.New(c)
+	}
 	return a
 }
 
@@ -147,7 +152,7 @@ func (a *Agent) Run(ctx context.Context) (gone error) {
 	if a.SweepInterval > 0 {
 		component(a.SweepInterval, a.sweep)
 	}
-	if a.Injection != nil {
+	if a.injector != nil {
 		component(a.CheckInterval, func(ctx context.Context) {
 			if err := a.inject(ctx); err != nil && ctx.Err() == nil {
 				a.report(NRI, err) // the plugin did not start
@@ -175,9 +180,8 @@ func (a *Agent) inject(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o := *a.Injection
-	o.Node, o.BootID, o.Finder, o.Metrics, o.Log = a.Node, a.BootID, checker.Finder, a.metrics, a.Log
-	o.Connected = func(on bool) {
+	a.injector.Finder = checker.Finder
+	a.injector.Connected = func(on bool) {
 		var err error
 		if !on {
 			err = fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", a.Injection.Socket)
@@ -186,9 +190,7 @@ func (a *Agent) inject(ctx context.Context) error {
 			a.report(NRI, err)
 		}
 	}
-	i := inject.New(o)
-	a.sandboxes.Store(i)
-	return i.Run(ctx)
+	return a.injector.Run(ctx)
 }
 
 func sleep(ctx context.Context, pause time.Duration) {

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"devinfo-cni.io/pkg/agent"
-	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/config"
 	"devinfo-cni.io/pkg/core/install"
 	"devinfo-cni.io/pkg/core/journal"
@@ -209,13 +208,12 @@ func TestSweepLeavesAttachmentsWhoseDelegatesItCannotRun(t *testing.T) {
 }
 
 // stage makes the directories of sandboxes, each with its network namespace, and returns their parent directory.
-func (r *rig) stage(a *agent.Agent, sandboxes map[string]string) (staged string) {
+func (r *rig) stage(sandboxes map[string]string) (staged string) {
 	r.t.Helper()
-	staged = filepath.Join(r.dir, "containers")
+	staged = r.Injection.StageDir
 	for sandbox, netns := range sandboxes {
 		r.must(os.MkdirAll(filepath.Join(staged, sandbox, "devinfo"), 0o755), os.Symlink(netns, filepath.Join(staged, sandbox, "netns")))
 	}
-	a.Options.Injection = &inject.Config{StageDir: staged}
 	return staged
 }
 
@@ -227,7 +225,7 @@ func TestUninstallFailsWhileAttachmentsExist(t *testing.T) {
 	nameless.Args = ""
 	r.put(vf("alive", "0000:03:00.2", "", ""), nameless, r.dead("stale", "0000:03:00.3"))
 	r.must(os.WriteFile(filepath.Join(r.StateDir, "attachments/net-a@torn@net1"), []byte("torn"), 0o600))
-	staged := r.stage(a, map[string]string{"ended": r.noNetns(), "runs": aliveNetns})
+	staged := r.stage(map[string]string{"ended": r.noNetns(), "runs": aliveNetns})
 	files := []string{filepath.Join(r.dir, "bin/devinfo"), r.NodeConfig}
 	refused := "the journal has 3 attachments: delete their pods first: pod shop/web-alive (net1, network net-a), " +
 		"container nameless (net1, network net-a), attachment net-a/torn/net1 (or uninstall anyway with --force)"
@@ -302,7 +300,7 @@ func TestUninstallIgnoresSettingsThatWereNotInstalled(t *testing.T) {
 func TestUninstallRemovesDirectoriesOfEndingPods(t *testing.T) {
 	r := newRig(t)
 	a := r.ranUntilHealthy()
-	staged := r.stage(a, map[string]string{"ends": aliveNetns, "told": aliveNetns})
+	staged := r.stage(map[string]string{"ends": aliveNetns, "told": aliveNetns})
 	node, err := a.Node()
 	r.must(err, os.MkdirAll(node.DeviceInfoDir, 0o755), os.WriteFile(filepath.Join(node.DeviceInfoDir, "net-a-told_net1"), []byte(`{"type":"pci"}`), 0o644))
 	r.must(a.Uninstall(t.Context(), false), a.Uninstall(t.Context(), false))

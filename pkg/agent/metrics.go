@@ -113,10 +113,11 @@ func (a *Agent) facts(to chan<- prometheus.Metric, of build.Info) {
 		states(float64(c.states[state]), state)
 	}
 	info := gauge("devinfo_attachment_info", "An attachment on the node and its device; always 1.", seriesLabels...)
-	for _, s := range c.series {
+	shown := min(len(c.series), a.MaxSeries)
+	for _, s := range c.series[:shown] {
 		info(1, s[:]...)
 	}
-	gauge("devinfo_attachments_omitted", "Attachments that devinfo_attachment_info omits.")(float64(c.unnamed))
+	gauge("devinfo_attachments_omitted", "Attachments that devinfo_attachment_info omits.")(float64(len(c.series) - shown))
 	gauge("devinfo_last_check_timestamp_seconds", "Unix time of the last check of the attachments.")(float64(c.at.UnixMicro()) / 1e6)
 }
 
@@ -142,7 +143,6 @@ type summary struct {
 	at       time.Time // when the check ended
 	states   map[string]int
 	series   []series // sorted
-	unnamed  int      // number of omitted series, because of MaxSeries
 	orphaned []journal.Key
 }
 
@@ -176,8 +176,7 @@ func (a *Agent) state(checker *check.Checker, e *journal.Entry, err error) (stat
 	if !there && state != "adding" {
 		return state, false
 	}
-	sandboxes := a.sandboxes.Load()
-	if _, pod := e.PodName(); sandboxes != nil && pod != "" && sandboxes.Orphaned(e.ContainerID, e.Time) {
+	if _, pod := e.PodName(); a.injector != nil && pod != "" && a.injector.Orphaned(e.ContainerID, e.Time) {
 		state = orphaned
 	}
 	return state, there
@@ -200,13 +199,12 @@ func (a *Agent) look(ctx context.Context) {
 
 func (a *Agent) summarize(ctx context.Context) (summary, error) {
 	c := summary{states: map[string]int{}}
-	node, checker, err := a.checker()
+	_, checker, err := a.checker()
 	if err != nil {
 		return c, err
 	}
 	checker.Finder.Eswitches = hostdev.CacheEswitches(checker.Finder.Eswitches)
-	j := journal.Open(node.StateDir, a.BootID)
-	keys, err := j.All()
+	keys, err := checker.Journal.All()
 	if err != nil {
 		return c, err
 	}
@@ -218,7 +216,7 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 		if ctx.Err() != nil {
 			return c, ctx.Err()
 		}
-		e, err := j.Get(key)
+		e, err := checker.Journal.Get(key)
 		if err == nil && (e == nil || e.Refused != "") { // removed by DEL after All listed it, or never added
 			continue
 		}
@@ -232,9 +230,6 @@ func (a *Agent) summarize(ctx context.Context) (summary, error) {
 		}
 	}
 	c.series = slices.SortedFunc(maps.Keys(named), func(x, y series) int { return slices.Compare(x[:], y[:]) })
-	if more := len(c.series) - a.MaxSeries; more > 0 {
-		c.series, c.unnamed = slices.Clone(c.series[:a.MaxSeries]), more
-	}
 	c.at = time.Now()
 	return c, nil
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"devinfo-cni.io/pkg/agent/inject"
 	"devinfo-cni.io/pkg/core/cleanup"
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/journal"
@@ -78,10 +77,8 @@ func (a *Agent) Uninstall(ctx context.Context, force bool) error {
 	free := err == nil && a.Options.Plugin.IsThere()
 	node, err := a.Node()
 	warn("cannot read the node settings", err)
-	if a.Injection != nil {
-		o := *a.Injection
-		o.Log = a.Log
-		warn("could not remove files injected into pods that no longer exist", inject.New(o).RemoveEnded(node, free))
+	if a.injector != nil {
+		warn("could not remove files injected into pods that no longer exist", a.injector.RemoveEnded(node, free))
 	}
 	removed, err := a.Options.Plugin.Remove(ctx)
 	if err != nil {
