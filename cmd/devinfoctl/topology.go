@@ -54,11 +54,18 @@ func (t *tool) topology(_ *cobra.Command, h *host, args []string) error {
 	if err != nil {
 		return err
 	}
+	offer, _, err := t.offer(h)
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // held has printed this warning
+		t.warn("%v", err)
+	}
+	if offer.Problem != "" {
+		t.warn("cni-dra-driver offers nothing: %s", offer.Problem)
+	}
 	devices, err := h.devices()
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
-	top, err := topology.Read(devices, t.offers(h), held)
+	top, err := topology.Read(devices, offer.Devices, held)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}
@@ -92,23 +99,8 @@ func (t *tool) held(h *host) ([]node.Attachment, error) {
 	return append(more, list...), err
 }
 
-// offers returns the devices that rules of cni-dra-driver name. If they cannot be read, it prints a warning. The
-// tree shows the devices anyway.
-func (t *tool) offers(h *host) []state.Offered {
-	o, _, err := t.offer(h)
-	if err != nil && !errors.Is(err, fs.ErrPermission) { // held has printed this warning
-		t.warn("%v", err)
-	}
-	if o == nil {
-		return nil
-	}
-	if o.Problem != "" {
-		t.warn("cni-dra-driver offers nothing: %s", o.Problem)
-	}
-	return o.Devices
-}
-
-// offer returns the offer of cni-dra-driver. If the driver does not run, offer prints a warning and returns nil.
+// offer returns the offer of cni-dra-driver, without devices if there is none. If the driver does not run, it offers none, and
+// offer prints a warning.
 func (t *tool) offer(h *host) (o *state.Offer, away bool, err error) {
 	o, err = h.Offer()
 	live, awayErr := h.live(func() *doctor.Live { return new(doctor.Live) })
@@ -117,7 +109,7 @@ func (t *tool) offer(h *host) (o *state.Offer, away bool, err error) {
 		t.warn(doctor.DriverAway)
 		o = nil
 	}
-	return o, away, cmp.Or(err, awayErr)
+	return cmp.Or(o, new(state.Offer)), away, cmp.Or(err, awayErr)
 }
 
 const offeredHelp = `Lists the devices of the node that rules of cni-dra-driver name: as what each is offered to
@@ -141,14 +133,12 @@ func offeredCommand(t *tool) *cobra.Command {
 					return
 				case len(list) == 0:
 					none := "cni-dra-driver offers no devices of this node"
-					if !away && (offer == nil || offer.Problem == "") {
+					if !away && offer.Problem == "" {
 						none += ", only the shared device cni, for networks that need no device"
 					}
 					fmt.Fprintln(w, none)
-					if offer != nil {
-						for _, idle := range offer.Unmatched {
-							fmt.Fprintln(w, output.Cell(offer.Rules+": "+idle.String()))
-						}
+					for _, idle := range offer.Unmatched {
+						fmt.Fprintln(w, output.Cell(offer.Rules+": "+idle.String()))
 					}
 					return
 				}
@@ -162,7 +152,7 @@ func offeredCommand(t *tool) *cobra.Command {
 				}
 				_ = output.Rows(w, rows)
 			})
-			if err == nil && offer != nil && offer.Problem != "" {
+			if err == nil && offer.Problem != "" {
 				err = &clierr.Error{Err: errors.New("cni-dra-driver: " + offer.Problem), Remedy: doctor.CorrectRules, Code: clierr.Found}
 			}
 			return err
