@@ -108,12 +108,5 @@ func (h *host) unusable(ctx context.Context, device string) (why []string, err e
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range e.Unusable(device) {
-		unless := ""
-		if f.Maybe {
-			unless = "unless its network sets it in ADD, "
-		}
-		why = append(why, f.Found+" ("+unless+f.Remedy+")")
-	}
-	return why, nil
+	return e.Unusable(device), nil
 }

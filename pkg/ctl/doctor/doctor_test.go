@@ -119,8 +119,8 @@ func TestDefectsAreReportedWithRemedy(t *testing.T) {
 				text.WriteString("nothing of " + check + "\n")
 			}
 			for _, d := range e.Devices {
-				for _, f := range e.Unusable(d.At.Name) {
-					fmt.Fprintf(&text, "inspect %s: %s: %s\n", d.At.Name, f.Found, f.Remedy)
+				for _, why := range e.Unusable(d.At.Name) {
+					fmt.Fprintf(&text, "inspect %s: %s\n", d.At.Name, why)
 				}
 			}
 			goldentest.Section(t, &pair[1], text.String())

@@ -47,11 +47,12 @@ func (e *Evidence) free() (free []*hostdev.Device) {
 	return free
 }
 
-// Unusable returns why the next pod could not use a device of the node, and nothing if a pod may have it.
-func (e *Evidence) Unusable(name string) (why []settings.Fault) {
+// Unusable returns why the next pod could not use a device of the node, each reason with its remedy, and nothing if a pod may
+// have it.
+func (e *Evidence) Unusable(name string) (why []string) {
 	for _, f := range e.faults() {
 		if f.of.At.Name == name || slices.ContainsFunc(f.of.Ports, func(p sysfs.Port) bool { return p.Name == name }) {
-			why = append(why, f.Fault)
+			why = append(why, f.Found+" ("+Rules.Of(f.rule, "remedy", f.Remedy).Remedy+")")
 		}
 	}
 	return why
