@@ -76,14 +76,7 @@ func (n *Node) Inspect(s Subject) (*Inspection, error) {
 	case device.Problem != nil:
 		in.Problem = strings.ReplaceAll(device.Problem.Error(), `set "subfunctionParent": true`, "give --subfunction-parent")
 	case device.Info == nil:
-		in.Problem = "interface " + s.Name + " is a software interface without a device"
-		i, err := n.Finder.Interfaces.Interface(s.Netns, s.Name)
-		if err != nil {
-			return nil, err
-		}
-		if i.Kind != "" {
-			in.Problem = "interface " + s.Name + " is a " + i.Kind + ", and has no device"
-		}
+		in.Problem = "interface " + s.Name + " is virtual and has no device"
 	}
 	return in, nil
 }
