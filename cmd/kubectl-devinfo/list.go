@@ -36,11 +36,7 @@ func (t *tool) listFlags(cmd *cobra.Command) {
 }
 
 func (t *tool) list(cmd *cobra.Command, _ []string) error {
-	namespace, err := t.namespace()
-	if err != nil {
-		return err
-	}
-	list, err := t.attachments(cmd.Context(), namespace, "")
+	list, err := t.attachments(cmd.Context(), t.namespace, "")
 	if err != nil {
 		return err
 	}
@@ -49,15 +45,6 @@ func (t *tool) list(cmd *cobra.Command, _ []string) error {
 		return nil
 	}
 	return t.print(list)
-}
-
-// namespace returns kubectl's namespace, or "" for all.
-func (t *tool) namespace() (string, error) {
-	if t.allNamespaces {
-		return metav1.NamespaceAll, nil
-	}
-	namespace, _, err := t.config.ToRawKubeConfigLoader().Namespace()
-	return namespace, err
 }
 
 func (t *tool) holderCommand() *cobra.Command {
@@ -136,11 +123,7 @@ func (t *tool) podCommand() *cobra.Command {
 }
 
 func (t *tool) pod(cmd *cobra.Command, args []string) error {
-	namespace, err := t.namespace()
-	if err != nil {
-		return err
-	}
-	name := strings.TrimPrefix(args[0], "pod/")
+	namespace, name := t.namespace, strings.TrimPrefix(args[0], "pod/")
 	if of, its, qualified := strings.Cut(name, "/"); qualified {
 		namespace, name = of, its
 	}

@@ -53,6 +53,7 @@ type tool struct {
 	raw, rawErr                io.Writer                      // standard output for files, and standard error for progress
 	config                     *genericclioptions.ConfigFlags // kubectl's flags: --kubeconfig, --context, -n, ...
 	api                        kubernetes.Interface           // set when a command starts
+	namespace                  string                         // kubectl's namespace, or "" for all; likewise
 
 	output         string                   // -o; "" = table; pod NAME without -o sets "paragraphs"
 	template       printers.ResourcePrinter // of -o jsonpath and go-template; nil = another format
@@ -97,7 +98,7 @@ func newTool(streams genericiooptions.IOStreams) *tool {
 	return t
 }
 
-// connect creates the API client, with kubectl's rate limits.
+// connect creates the API client, with kubectl's rate limits, and sets the namespace.
 func (t *tool) connect() error {
 	config, err := t.config.ToRESTConfig()
 	if err != nil {
@@ -106,6 +107,9 @@ func (t *tool) connect() error {
 	config.QPS, config.Burst = 50, 300
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	t.api, err = kubernetes.NewForConfig(config)
+	if err == nil && !t.allNamespaces {
+		t.namespace, _, err = t.config.ToRawKubeConfigLoader().Namespace()
+	}
 	return err
 }
 

@@ -129,12 +129,12 @@ func (t *tool) complete(resource string, flag bool) cobra.CompletionFunc {
 		if len(args) > 0 && !flag {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		namespace, err := "", t.connect()
-		if err == nil && resource == "pods" {
-			namespace, err = t.namespace()
-		}
-		if err != nil {
+		if err := t.connect(); err != nil {
 			return nil, cobra.ShellCompDirectiveError
+		}
+		namespace := ""
+		if resource == "pods" {
+			namespace = t.namespace
 		}
 		objects, err := t.api.CoreV1().RESTClient().Get().Resource(resource).Namespace(namespace).Do(cmd.Context()).Get()
 		if err != nil {
