@@ -88,6 +88,20 @@ func TestListedSandboxThatHasEndedKeepsClaimFromNobody(t *testing.T) {
 	}
 }
 
+// The runtime lists sandboxes in any order, and the kubelet keeps the former one for a while.
+func TestListedSandboxThatHasEndedIsNotTheNewest(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		r.Start()
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		running, ended := r.Sandbox("s2", "pod"), &api.PodSandbox{Id: "s1", Name: "pod", Namespace: "ns", Uid: "uid-pod"} // as of containerd before 2.3
+		running.Pid = 7
+		r.ListSandboxes(running, ended)
+		dratest.WaitIdle()
+		difftest.Equal(t, r.Record("u1").Attachments[0].Sandbox, "s2")
+		r.EndAndUnprepare(running, "u1")
+	})
+}
+
 // A pod that cannot have a shared claim keeps it from nobody.
 func TestClaimIsPreparedForThePodThatCanHaveIt(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {

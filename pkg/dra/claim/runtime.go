@@ -249,7 +249,9 @@ func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 	var added []*sandbox
 	e.table.do(func() {
 		listed := map[string]*sandbox{}
-		for _, pod := range pods {
+		runs := func(pod *api.PodSandbox) int { return int(min(pod.GetPid(), 1)) } // CRI-O may not tell the process of either
+		former := func(a, b *api.PodSandbox) int { return cmp.Compare(runs(a), runs(b)) }
+		for _, pod := range slices.SortedStableFunc(slices.Values(pods), former) { // one that has ended is not the newest of its pod
 			if !e.table.isListed(pod.GetId()) {
 				sb := sandboxOf(pod)
 				sb.Netns = cmp.Or(sb.Netns, e.table.recordedNetns(sb.ID)) // containerd before 2.3 omits that of an ended one
