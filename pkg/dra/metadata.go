@@ -37,7 +37,6 @@ type metadataFiles struct {
 	enabled        bool   // false: claims that were prepared with metadata keep it, and others get none
 	mu             sync.Mutex
 	specs          map[string][]byte // CDI specs by path; nil = an earlier process wrote it, and it has still to be read
-	listed         bool              // specs has all that earlier processes wrote
 
 	took         prometheus.Histogram
 	writes       prometheus.Counter
@@ -76,31 +75,18 @@ func newMetadataFiles(of claim.Options, o KubeletOptions) *metadataFiles {
 	return m
 }
 
-// load finds the CDI specs that earlier processes wrote, and reads those that have not been read yet. mu must be held.
+// load reads the CDI specs that earlier processes wrote and that have not been read yet. mu must be held.
 func (m *metadataFiles) load() error {
 	dir := store.Open(m.cdiDir)
-	if !m.listed {
-		_, missing := os.Stat(m.cdiDir) // it may be mounted later
-		entries, err := dir.Entries(m.driver)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			path := filepath.Join(m.cdiDir, e.Name())
-			if is, _ := filepath.Match(m.driver+"_metadata_*.json", e.Name()); is && m.specs[path] == nil {
-				m.specs[path] = nil
-			}
-		}
-		m.listed = missing == nil
-	}
-	var errs []error
-	for path, data := range m.specs {
-		if data == nil {
-			data, err := dir.Read(filepath.Base(path))
-			m.specs[path], errs = data, append(errs, store.UnlessGone(err)) // somebody may replace it just now
+	entries, err := dir.Entries(m.driver)
+	for _, e := range entries {
+		path := filepath.Join(m.cdiDir, e.Name())
+		if is, _ := filepath.Match(m.driver+"_metadata_*.json", e.Name()); is && m.specs[path] == nil {
+			data, failed := dir.Read(e.Name())
+			m.specs[path], err = data, errors.Join(err, store.UnlessGone(failed)) // somebody may replace it just now
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // errorTypes are the values of the label error_type. "other" is that of all other errors.
@@ -121,12 +107,12 @@ func errorType(err error) string {
 func (m *metadataFiles) has(device string) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.load()
-	_, has := m.specs[filepath.Join(m.cdiDir, m.driver+"_metadata_"+device+".json")] // see kubeletplugin
-	if has || m.listed {
-		err = nil // another spec is unreadable
+	path := filepath.Join(m.cdiDir, m.driver+"_metadata_"+device+".json") // see kubeletplugin
+	if _, has := m.specs[path]; has {
+		return true, nil
 	}
-	return has, err
+	_, err := os.Lstat(path) // somebody may have mounted the directory since
+	return err == nil, store.UnlessGone(err)
 }
 
 // write replaces a file without syncing it, because kubeletplugin writes each file twice. After a power failure
@@ -142,7 +128,7 @@ func (m *metadataFiles) write(path string, data []byte, _ os.FileMode) error {
 		}
 		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 			delete(m.specs, path)
-			return nil
+			return store.UnlessGone(os.Remove(path)) // a spec without its file
 		} else if err != nil {
 			return counted(m.writeErrors, err)
 		}
