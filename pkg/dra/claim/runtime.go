@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,7 +253,9 @@ func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 		for _, pod := range slices.SortedStableFunc(slices.Values(pods), former) { // one that has ended is not the newest of its pod
 			if !e.table.isListed(pod.GetId()) {
 				sb := sandboxOf(pod)
-				sb.Netns = cmp.Or(sb.Netns, e.table.recordedNetns(sb.ID)) // containerd before 2.3 omits that of an ended one
+				if sb.Netns == "" { // containerd before 2.3 omits that of an ended one
+					sb.Netns = e.table.recordedNetns(sb.ID)
+				}
 				added = append(added, e.table.addSandbox(sb))
 			}
 			listed[pod.GetId()] = e.table.sandboxes[pod.GetId()]

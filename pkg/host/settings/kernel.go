@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,7 +29,10 @@ func (Kernel) Settings(i link.Interface) (s Dump, err error) {
 	c := rtnetlink.Dial()
 	defer c.Close()
 	if s, err = get(c, i.Index); err == nil {
-		err = cmp.Or(readPrograms(i.Index, s), readEthtool(c, i.Index, s))
+		err = readPrograms(i.Index, s)
+	}
+	if err == nil {
+		err = readEthtool(c, i.Index, s)
 	}
 	return s, failed(i.Name, "read settings", err)
 }
