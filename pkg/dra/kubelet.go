@@ -60,8 +60,8 @@ type Kubelet struct {
 	last       atomic.Pointer[[]inventory.Slice] // last published slices; nil = none, or the library may have dropped some
 	metadata   *metadataFiles
 	wakes      *wakes
-	checks     atomic.Int32 // registrations for which the Node object has still to be read
-	node       atomic.Value // UID of the Node object, a types.UID; nil = not read yet
+	checked    *registerapi.RegistrationStatus // registration after which the Node object was last read; used by checkNode
+	node       types.UID                       // of the Node object then; "" = not read yet
 }
 
 // StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
@@ -108,6 +108,7 @@ func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet
 		}
 	})
 	k.publishing.Go(func() { agent.Node.Watch(ctx) })
+	k.publishing.Go(func() { wait.UntilWithContext(ctx, k.checkNode, agent.Options.Sweep) })
 	k.publishing.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) {
 			if err := files.tidy(); err != nil {
@@ -159,9 +160,6 @@ func (k *Kubelet) Registered() error {
 func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if s, ok := request.(*registerapi.RegistrationStatus); ok {
 		k.registered.Store(s)
-		if k.checks.Add(1) == 1 {
-			k.publishing.Go(k.checkNodes)
-		}
 	}
 	answer, err := handle(ctx, request)
 	prepared, ok := answer.(*drapb.NodePrepareResourcesResponse)
@@ -183,28 +181,23 @@ func (k *Kubelet) intercept(ctx context.Context, request any, _ *grpc.UnaryServe
 	return answer, nil
 }
 
-// checkNodes checks the Node object until no further registration has come meanwhile.
-func (k *Kubelet) checkNodes() {
-	for due := int32(0); !k.checks.CompareAndSwap(due, 0) && k.ctx.Err() == nil; {
-		due = k.checks.Load()
-		k.checkNode()
+// checkNode reads the Node object after each registration, which follows its creation, and ends the process if it was deleted
+// and created again. kubeletplugin would keep publishing slices with the old owner, and the garbage collector would remove
+// them.
+func (k *Kubelet) checkNode(ctx context.Context) {
+	registered := k.registered.Load()
+	if registered == k.checked {
+		return
 	}
-}
-
-// checkNode ends the process if the Node object was deleted and created again. kubeletplugin would keep
-// publishing slices with the old owner, and the garbage collector would remove them.
-func (k *Kubelet) checkNode() {
-	_ = wait.PollUntilContextCancel(k.ctx, k.agent.Options.Sweep, true, func(ctx context.Context) (known bool, _ error) {
-		node, err := k.options.Client.CoreV1().Nodes().Get(ctx, k.options.Node, metav1.GetOptions{})
-		if err = status.Answered(node, err); err != nil {
-			k.agent.Options.Log.Warn("cannot read the Node object", "retryIn", k.agent.Options.Sweep, "error", err)
-			return false, nil
-		}
-		if former := k.node.Swap(node.UID); former != nil && former != node.UID {
-			k.options.Fatal(fmt.Errorf("node %s was deleted and registered again; the driver must restart, because its ResourceSlices need a new owner", k.options.Node))
-		}
-		return true, nil
-	})
+	node, err := k.options.Client.CoreV1().Nodes().Get(ctx, k.options.Node, metav1.GetOptions{})
+	if err = status.Answered(node, err); err != nil {
+		k.agent.Options.Log.Warn("cannot read the Node object", "retryIn", k.agent.Options.Sweep, "error", err)
+		return
+	}
+	if k.node != "" && k.node != node.UID {
+		k.options.Fatal(fmt.Errorf("node %s was deleted and registered again; the driver must restart, because its ResourceSlices need a new owner", k.options.Node))
+	}
+	k.node, k.checked = node.UID, registered
 }
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].

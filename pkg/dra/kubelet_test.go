@@ -119,9 +119,7 @@ func TestOnlyReplacedNodeEndsTheDriver(t *testing.T) {
 			k := dra.Unstarted(r.Start(), dra.KubeletOptions{Node: "node1", Client: client, Fatal: func(err error) { fatal <- err }})
 			register := func() {
 				failed.Store(false)
-				_, err := k.Intercept(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true}, func(context.Context, any) (any, error) { return nil, nil })
-				difftest.Must(t, err)
-				time.Sleep(time.Hour)
+				difftest.Must(t, k.Register(t.Context()))
 			}
 			register()
 			register()

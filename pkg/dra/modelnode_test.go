@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
-	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"devinfo-cni.io/pkg/core/journal"
 	"devinfo-cni.io/pkg/core/state"
@@ -83,19 +82,14 @@ func (m *model) UpdateRequestMetadata(_ context.Context, namespace, name string,
 func (m *model) kubeletRestarts() {
 	a, fatal := m.agentNow(), make(chan error, 2)
 	k := m.plugin(a, func(err error) { fatal <- err })
-	register := func() {
-		_, err := k.Intercept(context.Background(), &registerapi.RegistrationStatus{PluginRegistered: true}, func(context.Context, any) (any, error) { return nil, nil })
-		dratest.NoError(m.T, err)
-		time.Sleep(time.Second)
-	}
-	register()
+	dratest.NoError(m.T, k.Register(context.Background()))
 	again := m.oneIn(2)
 	if again {
 		m.nodes++
 		dratest.NoError(m.T, m.client.CoreV1().Nodes().Delete(context.Background(), "node1", metav1.DeleteOptions{}))
 		dratest.NoError(m.T, m.client.Tracker().Add(nodeOf(m.nodes)))
 	}
-	register()
+	dratest.NoError(m.T, k.Register(context.Background()))
 	if (len(fatal) == 1) != again || again && !strings.Contains((<-fatal).Error(), "node1") {
 		m.T.Errorf("the node was registered again: %v; %d errors", again, len(fatal))
 	}
