@@ -92,14 +92,8 @@ func serve(ctx context.Context, o *options, client kubernetes.Interface, log *sl
 		return err
 	}
 	defer kubelet.Stop()
-	connected := func() error {
-		if agent.Connected() {
-			return nil
-		}
-		return fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", o.nriSocket)
-	}
 	checks := []httpstatus.Check{
-		{Name: "kubelet", Ask: kubelet.Registered}, {Name: "nri", Ask: connected},
+		{Name: "kubelet", Ask: kubelet.Registered}, {Name: "nri", Ask: agent.Connected},
 		{Name: "state", Ask: agent.Ready}, {Name: "external-allocations", Ask: agent.Node.OthersKnown, Optional: true},
 	}
 	if o.uninstall {

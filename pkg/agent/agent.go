@@ -181,13 +181,9 @@ func (a *Agent) inject(ctx context.Context) error {
 		return err
 	}
 	a.injector.Finder = checker.Finder
-	a.injector.Connected = func(on bool) {
-		var err error
-		if !on {
-			err = fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", a.Injection.Socket)
-		}
+	a.injector.Connected = func(away error) {
 		if ctx.Err() == nil {
-			a.report(NRI, err)
+			a.report(NRI, away)
 		}
 	}
 	return a.injector.Run(ctx)

@@ -91,7 +91,7 @@ func connect(r *dratest.Rig, socket string) *dra.Agent {
 		agent.ServeNRI(ctx, socket, "10")
 	}()
 	r.T.Cleanup(func() { cancel(); <-done })
-	difftest.Eventually(r.T, "connected", agent.Connected)
+	difftest.Eventually(r.T, "connected", func() bool { return agent.Connected() == nil })
 	return agent
 }
 
@@ -130,9 +130,9 @@ func TestDriverReconnectsAndHandlesMissedEvents(t *testing.T) {
 	first.Stop()
 	wire.disconnect()
 	r.RemoveNetns(ended)
-	difftest.Eventually(t, "disconnected", func() bool { return !agent.Connected() })
+	difftest.Eventually(t, "disconnected", func() bool { return agent.Connected() != nil })
 	second := serve(r, stays, missed)
-	difftest.Eventually(t, "connected again", agent.Connected)
+	difftest.Eventually(t, "connected again", func() bool { return agent.Connected() == nil })
 	difftest.Eventually(t, "the missed one is attached, the ended one detached", func() bool {
 		return slices.Equal(r.Files("there"), []string{"s2_net1", "s3_net1"}) && len(r.Files("cdi")) == 2
 	})
@@ -160,7 +160,7 @@ func TestValidatorRefusesContainersWhileDriverRestarts(t *testing.T) {
 	difftest.Must(t, nri.runPod(needs), nri.runPod(tolerates), create(needs), create(tolerates))
 	wire.Close()
 	wire.disconnect()
-	difftest.Eventually(t, "disconnected", func() bool { return !agent.Connected() })
+	difftest.Eventually(t, "disconnected", func() bool { return agent.Connected() != nil })
 	difftest.Eventually(t, "the runtime refuses the container", func() bool { return create(needs) != nil })
 	difftest.Says(t, create(needs), `required plugins "10-`+dratest.Driver+`,`+dratest.Driver+`" not present`)
 	difftest.Must(t, create(tolerates))

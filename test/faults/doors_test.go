@@ -259,7 +259,7 @@ func TestRuntimeThatFailsListsNoFewerSandboxes(t *testing.T) {
 		go func() {
 			defer close(ended)
 			nri.Plugin{Handler: l, Name: "test", Index: "10", Socket: d.Addr().String(), Handshake: 3 * patience,
-				Connected: func(is bool) { connected <- is }, Log: slog.New(slog.DiscardHandler)}.Serve(ctx)
+				Connected: func(away error) { connected <- away == nil }, Log: slog.New(slog.DiscardHandler)}.Serve(ctx)
 		}()
 		<-connected // or not
 		if what != "" {

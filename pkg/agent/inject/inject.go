@@ -64,7 +64,7 @@ type Config struct {
 	Except      []string      // path.Match patterns of the namespaces whose pods get none
 	Interval    time.Duration // between comparisons of the copies with the journal; 0 = 2 s
 
-	Connected func(bool) // called with the state of the connection to the runtime, also if it has not changed
+	Connected func(away error) // see [nri.Plugin]
 	Metrics   Metrics
 	Log       *slog.Logger
 }

@@ -81,7 +81,7 @@ func newRig(t testing.TB) *rig {
 		},
 		Finder:    checktest.Finder(t, capturetest.Load(t, "mlx5-legacy")),
 		NetnsGone: func(path string) (bool, error) { r.mu.Lock(); defer r.mu.Unlock(); return r.gone[path], r.netnsErr },
-		Connected: func(bool) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Connected: func(error) {}, Metrics: r, Log: slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	r.journal.NetnsGone = r.options.NetnsGone
 	t.Cleanup(func() {

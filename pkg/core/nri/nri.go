@@ -25,7 +25,7 @@ type Plugin struct {
 
 	Handshake time.Duration // limit for connecting; 0 = 20 s
 
-	Connected func(bool) // called at each change, and with false after each failed attempt
+	Connected func(away error) // called with nil when the runtime is connected, and with a remedy after each failed attempt and at the end
 	Log       *slog.Logger
 }
 
@@ -35,22 +35,22 @@ const (
 	longestPause = 15 * time.Second
 )
 
-// awayError is the error of an attempt that cost the runtime nothing. The next one follows soon, because a runtime that restarts
-// goes on with its pods at once.
-type awayError struct{ error }
-
 // Serve keeps the plugin connected until ctx ends. It retries while the runtime is unavailable. The runtime fails a
 // request if the plugin hangs or dies while it handles the request; NRI before 0.12.4 continues without the plugin.
 func (p Plugin) Serve(ctx context.Context) {
 	pause, said := firstPause, ""
 	for ctx.Err() == nil {
 		began := time.Now()
-		connected, err := p.serveOnce(ctx)
-		p.Connected(false)
+		conn, err := net.Dial("unix", p.Socket)
+		absent, connected := err != nil, false
+		if !absent {
+			connected, err = p.serveOn(ctx, conn)
+		}
+		p.Connected(fmt.Errorf("not connected to %s: check that the container runtime runs with NRI enabled", p.Socket))
 		if ctx.Err() != nil {
 			return
 		}
-		if connected && time.Since(began) > longestPause || errors.As(err, new(awayError)) {
+		if absent || connected && time.Since(began) > longestPause { // a runtime that restarts goes on with its pods at once
 			pause = firstPause
 		}
 		level := slog.LevelDebug // log the same error as a warning only once
@@ -66,12 +66,8 @@ func (p Plugin) Serve(ctx context.Context) {
 	}
 }
 
-// serveOnce connects and waits until the connection ends. connected is true if the handshake succeeded.
-func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
-	conn, err := net.Dial("unix", p.Socket)
-	if err != nil {
-		return false, awayError{err}
-	}
+// serveOn waits until the connection ends. connected is true if the handshake succeeded.
+func (p Plugin) serveOn(ctx context.Context, conn net.Conn) (connected bool, err error) {
 	defer conn.Close() // while Start waits for the handshake, only this ends it
 	// Use a new stub for each connection, because a stub cannot be reused after some errors. The failure
 	// policy does not set KeepConnected, so the runtime disconnects a plugin that hangs. If the runtime
@@ -94,7 +90,7 @@ func (p Plugin) serveOnce(ctx context.Context) (connected bool, err error) {
 	case <-time.After(limit):
 		return false, fmt.Errorf("%s: the container runtime did not answer within %v", p.Socket, limit)
 	}
-	p.Connected(true)
+	p.Connected(nil)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
 	s.Wait()

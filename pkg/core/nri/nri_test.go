@@ -40,7 +40,7 @@ func TestMissingRuntimeIsLoggedOnce(t *testing.T) {
 		defer cancel()
 		nri.Plugin{
 			Handler: handler{}, Name: "test", Index: "60", Socket: socket, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Connected: func(bool) { tries++ },
+			Connected: func(error) { tries++ },
 		}.Serve(ctx)
 		if tries < 1000 {
 			t.Errorf("%d tries", tries)
@@ -95,7 +95,7 @@ func TestPluginConnectsAgain(t *testing.T) {
 	go func() {
 		nri.Plugin{
 			Handler: refusing{configured: new(atomic.Int32)}, Name: "test", Index: "60", Socket: filepath.Join(dir, "nri.sock"),
-			Connected: func(on bool) { connected <- on }, Log: slog.New(slog.NewTextHandler(log, nil)),
+			Connected: func(away error) { connected <- away == nil }, Log: slog.New(slog.NewTextHandler(log, nil)),
 		}.Serve(ctx)
 		close(ended)
 	}()
@@ -139,7 +139,7 @@ func TestHandshakeTimeoutClosesConnection(t *testing.T) {
 	go func() {
 		nri.Plugin{
 			Handler: handler{}, Name: "test", Index: "60", Socket: listener.Addr().String(), Handshake: 100 * time.Millisecond,
-			Connected: func(on bool) { wasConnected = wasConnected || on }, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+			Connected: func(away error) { wasConnected = wasConnected || away == nil }, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}.Serve(ctx)
 		close(ended)
 	}()

@@ -202,18 +202,21 @@ func (e *Engine) Configure(_ context.Context, _, runtime, version string) (stub.
 	return api.MustParseEventMask("RunPodSandbox,StopPodSandbox,RemovePodSandbox,CreateContainer"), nil
 }
 
-// SetConnected records whether NRI is connected. While it is not, the engine misses the end of sandboxes.
-func (e *Engine) SetConnected(on bool) {
-	e.table.do(func() { e.table.synced = e.table.synced && on })
-	e.metrics.connected.Set(map[bool]float64{true: 1}[on])
+// SetConnected records whether NRI is connected: see [nri.Plugin]. While it is not, the engine misses the end of sandboxes.
+func (e *Engine) SetConnected(away error) {
+	e.table.do(func() { e.table.synced, e.table.away = e.table.synced && away == nil, away })
+	e.metrics.connected.Set(map[bool]float64{true: 1}[away == nil])
 }
 
-// Connected reports whether NRI is connected and the runtime has listed its sandboxes. Before the list, a sandbox may start
-// without a call of the engine, and then is in the list.
-func (e *Engine) Connected() bool {
+// Connected returns an error unless NRI is connected and the runtime has listed its sandboxes. Before the list, a sandbox may
+// start without a call of the engine, and then is in the list.
+func (e *Engine) Connected() error {
 	e.table.mu.Lock()
 	defer e.table.mu.Unlock()
-	return e.table.synced
+	if e.table.synced {
+		return nil
+	}
+	return cmp.Or(e.table.away, errors.New("the container runtime has not listed its sandboxes yet"))
 }
 
 // Ready returns an error if a claim could not be prepared, because a directory for its files is not writable or is full.

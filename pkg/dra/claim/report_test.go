@@ -168,7 +168,7 @@ func TestMetricsShowStateAndCalls(t *testing.T) {
 		r.Offer("igb-sriov", "devices: [{ifNames: [eth77], sharing: exclusive}]").OthersError = errors.New("no answer")
 		r.Options.Status = func(context.Context, status.Report) error { return errors.New("no answer") }
 		agent := r.Start()
-		agent.SetConnected(true)
+		agent.SetConnected(nil)
 		r.ListSandboxes()
 		dratest.Survey(agent)
 		r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")), r.ClaimOf("b", "u2", "other", dratest.Net("x", "net1", "")), r.ClaimOf("c", "u3", "third", dratest.Net("x", "net1", "")))

@@ -32,6 +32,7 @@ type table struct {
 	lastClaim int                      // order of the newest claim; see [state.Claim]
 	expected  map[string]int           // order of claims that are being prepared, by UID
 	synced    bool                     // the runtime has listed all its sandboxes since it connected
+	away      error                    // why NRI is not connected; nil = it is, or has not been tried
 	changed   chan struct{}            // closed and replaced at each change
 	stopping  bool                     // no new ADD may start
 }

@@ -35,7 +35,7 @@ func Config(nodeFile, stageDir string, metrics inject.Metrics) (c inject.Config,
 	}
 	kernel := link.NewKernel(sys.Files())
 	return inject.Config{
-		StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject, Node: node, Metrics: metrics, Index: "60", Connected: func(bool) {},
+		StageDir: stageDir, BootID: boot, MissingInfo: inject.Reject, Node: node, Metrics: metrics, Index: "60", Connected: func(error) {},
 		Finder: &discovery.Finder{Sys: sys, Interfaces: kernel, Eswitches: kernel}, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}, nil
 }
