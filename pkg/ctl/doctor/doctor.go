@@ -73,7 +73,7 @@ type probe struct {
 
 var probes = []probe{
 	{"attachments", "the journal, the claims, the files, the namespaces and the devices agree", attachments, false, func(e *Evidence) bool { return len(e.Attachments) > 0 }},
-	{"leases", "cni-dra-driver has a record of each claim with a lease", leases, false, nil},
+	{"leases", "cni-dra-driver has a record of each claim with a lease", leases, false, func(e *Evidence) bool { return e.Unseen == 0 }},
 	{"holders", "no VF has two holders: exclusive leases, device plugins, sriov-cni", holders, false, (*Evidence).knowsPods},
 	{"allocations", "the node has each device that the kubelet has given to a pod", allocations, true, (*Evidence).knowsPods},
 	{"usable", "the next pod can use each VF, SF and vDPA device that no pod has", usable, false, (*Evidence).knowsPods},
