@@ -97,7 +97,7 @@ func (t *tool) capture(ctx context.Context, source capture.Source, paths doctor.
 	if err := t.save(output, text); err != nil || len(missing) == 0 {
 		return err
 	}
-	return clierr.For(fmt.Errorf("capture: %s could not be read, so the capture is incomplete", doctor.Count(len(missing), "part")), "run it as root on the node itself")
+	return clierr.For(fmt.Errorf("capture: %s could not be read, so the capture is incomplete", count(len(missing), "part")), "run it as root on the node itself")
 }
 
 // describe adds the machine's name and kernel to the flags.

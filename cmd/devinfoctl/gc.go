@@ -102,7 +102,7 @@ func (t *tool) gc(ctx context.Context, h *host, remove bool) error {
 		}
 		switch {
 		case remove:
-			fmt.Fprintf(w, "removed %s and %s\n", doctor.Count(done.Collected, "attachment"), doctor.Count(done.Swept, "leftover file"))
+			fmt.Fprintf(w, "removed %s and %s\n", count(done.Collected, "attachment"), count(done.Swept, "leftover file"))
 		case len(found.Stale) == 0:
 			fmt.Fprintln(w, "nothing to remove")
 		}

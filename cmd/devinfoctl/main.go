@@ -221,6 +221,14 @@ func say(w io.Writer, indent, what string, texts ...string) {
 	}
 }
 
+// count formats a number with its noun, which has a plural in -s.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 func (t *tool) warn(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "devinfoctl: warning: %s\n", fmt.Sprintf(format, args...))
 }

@@ -20,7 +20,6 @@ import (
 	"devinfo-cni.io/pkg/core/clierr"
 	"devinfo-cni.io/pkg/core/cniexec"
 	"devinfo-cni.io/pkg/ctl/commandline"
-	"devinfo-cni.io/pkg/ctl/doctor"
 	"devinfo-cni.io/pkg/ctl/output"
 	"devinfo-cni.io/pkg/ctl/validate"
 	"devinfo-cni.io/pkg/host/store"
@@ -184,7 +183,7 @@ func validationTable(w io.Writer, docs []validate.Document) {
 		n := d.Errors()
 		switch {
 		case len(d.Findings) > 0:
-			fmt.Fprintf(w, "%s: %s, %s\n", named(d), doctor.Count(n, "error"), doctor.Count(len(d.Findings)-n, "warning"))
+			fmt.Fprintf(w, "%s: %s, %s\n", named(d), count(n, "error"), count(len(d.Findings)-n, "warning"))
 		case d.Skipped == validate.NoKind:
 			kind, _, _ := strings.Cut(d.Name, " ")
 			others[cmp.Or(kind, "other")]++
@@ -216,7 +215,7 @@ func validationTable(w io.Writer, docs []validate.Document) {
 	case len(docs) == 0:
 		fmt.Fprintln(w, "nothing to check")
 	case len(docs) > 1:
-		fmt.Fprintf(w, "%s: %d valid, %d not checked; %s, %s\n", doctor.Count(len(docs), "document"), valid, left, doctor.Count(errs, "error"), doctor.Count(warnings, "warning"))
+		fmt.Fprintf(w, "%s: %d valid, %d not checked; %s, %s\n", count(len(docs), "document"), valid, left, count(errs, "error"), count(warnings, "warning"))
 	}
 }
 

@@ -123,14 +123,6 @@ func Diagnose(e *Evidence) (all []Finding) {
 	return all
 }
 
-// Count formats a number with its noun, which has a plural in -s.
-func Count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // EvidenceOf returns the evidence of a node.
 func EvidenceOf(n *node.Node, host hostdev.Host, live *Live) (*Evidence, error) {
 	host.Eswitches = nil // their modes do not matter
