@@ -9,7 +9,7 @@ import (
 
 // Unstarted returns a Kubelet without sockets. Intercept calls its interceptor.
 func Unstarted(a *Agent, o KubeletOptions) *Kubelet {
-	files := &metadataFiles{driver: a.Options.Driver, cdiDir: a.Options.CDIDir, specs: map[string][]byte{}}
+	files := &metadataFiles{driver: a.Options.Driver, cdiDir: a.Options.CDIDir, onRecord: a.IsOnRecord, specs: map[string][]byte{}}
 	return &Kubelet{agent: a, options: o, ctx: context.Background(), metadata: files, wakes: newWakes()}
 }
 

@@ -67,7 +67,7 @@ type Kubelet struct {
 // StartKubelet creates the sockets and publishes the node's devices in the background, until ctx ends or [Kubelet.Stop]
 // is called. Call it before [claim.Engine.Run]. It does not wait for the kubelet or the API server.
 func StartKubelet(ctx context.Context, agent *Agent, o KubeletOptions) (*Kubelet, error) {
-	files := newMetadataFiles(agent.Options, o)
+	files := newMetadataFiles(agent, o)
 	k := &Kubelet{agent: agent, options: o, started: make(chan struct{}), metadata: files, wakes: newWakes()}
 	k.ctx, k.cancel = context.WithCancel(ctx)
 	agent.SetMetadata(k)

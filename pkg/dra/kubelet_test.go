@@ -225,6 +225,18 @@ func TestMetadataIsUpdatedThoughItsSpecCannotBeReadAtStart(t *testing.T) {
 	}
 }
 
+// The disk with the records is away for a moment.
+func TestMetadataStaysWhileRecordsAreMissing(t *testing.T) {
+	r, claim := dratest.NewRig(t), dratest.ClaimIn("", "net", "u1", "pod", dratest.Net("r", "net1", ""))
+	r.UsePlugins()
+	k, dir := r.StartKubelet(dratest.APIServer(nil, claim), 0), r.Options.StateDir
+	r.PrepareByKubelet(claim)
+	difftest.Must(t, os.Rename(dir, dir+".saved"), k.Tidy(), os.Rename(dir+".saved", dir))
+	difftest.Same(t, "generation", generation(r, claim), int64(1))
+	r.ExpectFiles("cdi", 1)
+	r.UnprepareByKubelet(claim)
+}
+
 // Somebody mounts the directory after the driver has started.
 func TestMetadataIsUpdatedThoughDirectoryOfSpecsIsMissingAtStart(t *testing.T) {
 	r, claim := dratest.NewRig(t), dratest.ClaimIn("", "net", "u1", "pod", dratest.Net("r", "net1", ""))

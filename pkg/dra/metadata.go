@@ -22,8 +22,6 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	"tags.cncf.io/container-device-interface/specs-go"
 
-	"devinfo-cni.io/pkg/core/state"
-	"devinfo-cni.io/pkg/dra/claim"
 	"devinfo-cni.io/pkg/dra/metadata"
 	"devinfo-cni.io/pkg/host/store"
 )
@@ -33,8 +31,9 @@ import (
 // at any time, so metadataFiles restores them.
 type metadataFiles struct {
 	driver, cdiDir string
-	root, stateDir string // directories of the files for the containers, and of the claims on record
-	enabled        bool   // false: claims that were prepared with metadata keep it, and others get none
+	root           string                // directory of the files for the containers
+	onRecord       func(uid string) bool // [claim.Engine.IsOnRecord]
+	enabled        bool                  // false: claims that were prepared with metadata keep it, and others get none
 	mu             sync.Mutex
 	specs          map[string][]byte // CDI specs by path; nil = an earlier process wrote it, and it has still to be read
 
@@ -45,10 +44,11 @@ type metadataFiles struct {
 }
 
 // newMetadataFiles reads the CDI specs that an earlier process wrote, and registers the metrics that KEP-5304 names.
-func newMetadataFiles(of claim.Options, o KubeletOptions) *metadataFiles {
+func newMetadataFiles(agent *Agent, o KubeletOptions) *metadataFiles {
+	of := agent.Options
 	in := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"driver": of.Driver}, of.Metrics))
 	m := &metadataFiles{
-		driver: of.Driver, cdiDir: of.CDIDir, root: filepath.Join(o.PluginDir, "dra-device-metadata"), stateDir: of.StateDir, enabled: o.Metadata,
+		driver: of.Driver, cdiDir: of.CDIDir, root: filepath.Join(o.PluginDir, "dra-device-metadata"), onRecord: agent.IsOnRecord, enabled: o.Metadata,
 		specs: map[string][]byte{},
 	}
 	in.NewGauge(prometheus.GaugeOpts{Name: "dra_metadata_feature_enabled", Help: "1 if claims get device metadata, else 0."}).Set(map[bool]float64{true: 1}[m.enabled])
@@ -186,10 +186,9 @@ func (m *metadataFiles) tidy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	files, err := uidsOfMetadata(m.root)
-	recorded, unknown := state.UIDs(m.stateDir) // after the files were listed
-	err = errors.Join(err, unknown, m.load())
+	err = errors.Join(err, m.load())
 	for file, uid := range files {
-		if unknown == nil && !recorded[uid] {
+		if !m.onRecord(uid) {
 			request := filepath.Dir(file)
 			err = errors.Join(err, os.RemoveAll(request))
 			_ = os.Remove(filepath.Dir(request)) // fails if it has another request
@@ -201,7 +200,7 @@ func (m *metadataFiles) tidy() error {
 		uid, _, _ := strings.Cut(strings.TrimPrefix(name, m.driver+"_metadata_"), "_")
 		_, failed := os.Lstat(path)
 		switch absent := errors.Is(failed, fs.ErrNotExist); {
-		case unknown == nil && !recorded[uid]:
+		case !m.onRecord(uid):
 			if failed = dir.Remove(name); failed == nil {
 				delete(m.specs, path)
 			}

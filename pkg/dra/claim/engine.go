@@ -185,7 +185,7 @@ func (e *Engine) Run(ctx context.Context) {
 }
 
 func (e *Engine) collectLeases(context.Context) {
-	if err := devices.CollectLeases(e.Options.Devices.Journal, e.table.isOnRecord); err != nil {
+	if err := devices.CollectLeases(e.Options.Devices.Journal, e.IsOnRecord); err != nil {
 		e.Options.Log.Error("cannot release leases of deleted claims", "error", err)
 	}
 }
@@ -244,6 +244,14 @@ func (e *Engine) Records() (claims []*state.Claim, problems []state.Problem) {
 		claims = append(claims, c.record)
 	}
 	return claims, slices.Collect(maps.Values(e.table.problems))
+}
+
+// IsOnRecord reports whether a claim has a record, even an unreadable one.
+func (e *Engine) IsOnRecord(uid string) bool {
+	e.table.mu.Lock()
+	defer e.table.mu.Unlock()
+	_, unreadable := e.table.problems[uid]
+	return unreadable || e.table.claims[uid] != nil
 }
 
 func (e *Engine) Census() Census {

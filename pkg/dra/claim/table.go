@@ -193,14 +193,6 @@ func named(list []*claim, name string) bool {
 	return slices.ContainsFunc(list, func(c *claim) bool { return c.ref.Name == name })
 }
 
-// isOnRecord reports whether a claim has a record, even an unreadable one.
-func (t *table) isOnRecord(uid string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, unreadable := t.problems[uid]
-	return unreadable || t.claims[uid] != nil
-}
-
 // PodIn implements [devices.Claims].
 func (t *table) PodIn(netns string) string {
 	t.mu.Lock()
