@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -83,13 +82,15 @@ func (t *tool) print(list []cluster.Network) (err error) {
 	return err
 }
 
-// columns are the columns of the table. The first is for --all-namespaces only, and the wide ones are for -o
-// wide only, except that of a problem if there is one.
-var columns = []struct {
+type column struct {
 	name  string
 	wide  bool
 	value func(a *cluster.Network) string
-}{
+}
+
+// columns are the columns of the table. The first is for --all-namespaces only, and the wide ones are for -o
+// wide only, except that of a problem if there is one.
+var columns = []column{
 	{"Namespace", false, func(a *cluster.Network) string { return a.Namespace }},
 	{"Pod", false, func(a *cluster.Network) string { return a.Pod }},
 	{"Network", false, func(a *cluster.Network) string { return a.Network }},
@@ -104,10 +105,8 @@ var columns = []struct {
 	{"MAC", true, func(a *cluster.Network) string { return a.MAC }},
 	{"IPs", true, func(a *cluster.Network) string { return strings.Join(a.IPs, ",") }},
 	{"Driver", true, func(a *cluster.Network) string { return a.Driver }},
-	{problemColumn, true, func(a *cluster.Network) string { return a.Problem }},
+	{"Problem", true, func(a *cluster.Network) string { return a.Problem }},
 }
-
-const problemColumn = "Problem"
 
 // known returns a fact about a device, or "?" if the node was not queried.
 func known(a *cluster.Network, fact string) string {
@@ -118,27 +117,24 @@ func known(a *cluster.Network, fact string) string {
 }
 
 func (t *tool) table(list []cluster.Network) error {
-	table, columns := &metav1.Table{}, columns
-	if !t.allNamespaces {
-		columns = columns[1:]
+	problems := slices.ContainsFunc(list, func(a cluster.Network) bool { return a.Problem != "" })
+	shown := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
+		return c.name == "Namespace" && !t.allNamespaces || c.wide && t.output != "wide" && !(c.name == "Problem" && problems)
+	})
+	w, cells := printers.GetNewTabWriter(t.Out), make([]string, len(shown))
+	for n := range shown {
+		cells[n] = strings.ToUpper(shown[n].name)
 	}
-	for _, c := range columns {
-		column := metav1.TableColumnDefinition{Name: c.name, Type: "string"}
-		if c.wide && (c.name != problemColumn || !slices.ContainsFunc(list, func(a cluster.Network) bool { return a.Problem != "" })) {
-			column.Priority = 1
-		}
-		table.ColumnDefinitions = append(table.ColumnDefinitions, column)
+	if !t.noHeaders {
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	for n := range list {
-		var cells []any
-		for _, c := range columns {
-			cells = append(cells, clierr.Printable(cmp.Or(c.value(&list[n]), "-")))
+		for c := range shown {
+			cells[c] = output.Cell(shown[c].value(&list[n]))
 		}
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	w := printers.GetNewTabWriter(t.Out)
-	options := printers.PrintOptions{Wide: t.output == "wide", NoHeaders: t.noHeaders}
-	return cmp.Or(printers.NewTablePrinter(options).PrintObj(table, w), w.Flush())
+	return w.Flush()
 }
 
 // paragraphs prints each attachment as a paragraph with the columns of the table and the device information.
@@ -150,7 +146,7 @@ func (t *tool) paragraphs(list []cluster.Network) {
 		if n > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s\n", clierr.Printable(cmp.Or(a.Interface, "-")))
+		fmt.Fprintf(w, "%s\n", output.Cell(a.Interface))
 		for _, c := range columns[2:] { // without namespace and pod, which the user has named
 			if value := c.value(a); value != "" && c.name != "Interface" {
 				fmt.Fprintf(w, "  %s\t%s\n", strings.ToLower(c.name), clierr.Printable(value))
