@@ -51,27 +51,25 @@ func checkCommand(t *tool) *cobra.Command {
   devinfoctl check sriov-net/3f1c2d/net1 -o json
   devinfoctl --capture node.txtar check`,
 		Args: commandline.Args(0, "ATTACHMENT"), ValidArgsFunction: t.complete(true),
-		RunE: t.onHost(func(_ *cobra.Command, h *host, args []string) error {
-			list, err := h.Recorded()
-			if err == nil && len(args) > 0 {
-				list, err = h.Choose(list, args[0])
-			}
-			if err != nil {
-				return err
-			}
-			return t.check(h, list)
-		}),
+		RunE: t.onHost(t.check),
 	}
 }
 
-func (t *tool) check(h *host, list []node.Attachment) error {
+func (t *tool) check(_ *cobra.Command, h *host, args []string) error {
+	list, err := h.Recorded()
+	if err == nil && len(args) > 0 {
+		list, err = h.Choose(list, args[0])
+	}
+	if err != nil {
+		return err
+	}
 	h.Judge(list, true)
 	verdicts := make([]*node.Comparison, len(list))
 	for n, a := range list {
 		verdicts[n] = a.Verdict
 	}
 	found := slices.ContainsFunc(list, func(a node.Attachment) bool { return a.Verdict.Problem != "" && !isUnknown(a) })
-	err := t.print(map[string]any{"attachments": verdicts}, found, func(w *bytes.Buffer) {
+	err = t.print(map[string]any{"attachments": verdicts}, found, func(w *bytes.Buffer) {
 		for n, a := range list {
 			if n > 0 {
 				fmt.Fprintln(w)

@@ -73,20 +73,6 @@ Exit codes:
   2  the command line is invalid
   3  the command failed, could not read everything, or found nothing with that name`
 
-// commands create the subcommands, in the order of the help.
-var commands = []func(*tool) *cobra.Command{
-	inspectCommand,
-	listCommand,
-	checkCommand,
-	doctorCommand,
-	validateCommand,
-	gcCommand,
-	topologyCommand,
-	offeredCommand,
-	captureCommand,
-	installCommand,
-}
-
 func newRoot(t *tool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "devinfoctl",
@@ -108,10 +94,10 @@ func newRoot(t *tool) *cobra.Command {
 	flags.StringVar(&t.claimDir, "dra-state-dir", "", "`directory` of cni-dra-driver's records (default $"+state.DirVariable+", else "+state.DefaultDir+")")
 	_ = root.MarkPersistentFlagFilename("capture", "txtar")
 	cobra.EnableCommandSorting = false
-	for _, command := range commands {
-		cmd := command(t)
+	root.AddCommand(inspectCommand(t), listCommand(t), checkCommand(t), doctorCommand(t), validateCommand(t), gcCommand(t), topologyCommand(t),
+		offeredCommand(t), captureCommand(t), installCommand(t)) // the help has this order
+	for _, cmd := range root.Commands() {
 		cmd.PersistentPreRunE = t.start // not of help, which needs no node
-		root.AddCommand(cmd)
 	}
 	commandline.Finish(root)
 	return root
