@@ -27,17 +27,14 @@ func tooLong(network string) (why string) {
 	return why
 }
 
-// classes are DeviceClasses by name; nil = it cannot be decoded.
+// classes are the DeviceClasses that can be decoded, by name.
 type classes map[string]*resourceapi.DeviceClassSpec
 
 func classesIn(docs []Document) classes {
 	all := classes{}
 	for _, d := range docs {
-		if d.object.Kind != deviceClass {
-			continue
-		}
 		var class resourceapi.DeviceClass
-		if all[d.object.Metadata.Name] = nil; json.Unmarshal(d.data, &class) == nil {
+		if d.object.Kind == deviceClass && json.Unmarshal(d.data, &class) == nil {
 			all[class.Name] = &class.Spec
 		}
 	}
@@ -108,7 +105,7 @@ func (d *Document) refused(path string, checked cniconfig.Checked, skipped strin
 	}
 }
 
-// missing says which of the requested classes is not among the documents, or cannot be read; "" = none.
+// missing says which of the requested classes is not among the classes; "" = none.
 func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
 	var names []string
 	for _, r := range requests {
@@ -120,10 +117,8 @@ func (c Checker) missing(requests []resourceapi.DeviceRequest) string {
 		}
 	}
 	for _, name := range names {
-		if class, there := c.classes[name]; !there {
-			return fmt.Sprintf("its DeviceClass %q is missing; give the file of the DeviceClass too", name)
-		} else if class == nil {
-			return fmt.Sprintf("its DeviceClass %q has errors", name)
+		if c.classes[name] == nil {
+			return fmt.Sprintf("its DeviceClass %q is missing, or has errors; give the file of the DeviceClass too", name)
 		}
 	}
 	return ""
