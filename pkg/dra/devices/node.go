@@ -8,7 +8,9 @@
 package devices
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -20,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 
 	"devinfo-cni.io/pkg/core/config"
@@ -74,7 +77,7 @@ type Inventory struct {
 	Rules  inventory.Rules
 	File   string                                           // path of the rules file, for messages
 	Host   func() (inventory.Host, error)                   // reads the node
-	Events func(context.Context) (<-chan struct{}, error)   // sends when the node may have changed, until the context ends
+	Events func(context.Context) (<-chan struct{}, error)   // sends when the node may have changed, and is closed after a failure
 	Settle time.Duration                                    // time for which events are collected, because VFs appear one by one
 	Poll   time.Duration                                    // interval between reads without events
 	Labels func(context.Context) (map[string]string, error) // reads the labels of this Node object; required if Rules select nodes
@@ -192,18 +195,20 @@ func (n *Node) Watch(ctx context.Context) {
 	if n.Inventory == nil {
 		return
 	}
-	events, err := n.Inventory.Events(ctx)
-	if err != nil {
-		n.Log.Error("cannot watch the node's devices, only poll them", "interval", n.Inventory.Poll, "error", err)
-	}
-	for open := err == nil; open; {
-		select {
-		case <-ctx.Done():
-			return
-		case _, open = <-events:
-			n.publishIn(n.Inventory.Settle)
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		events, err := n.Inventory.Events(ctx)
+		for open := err == nil; open; {
+			select {
+			case <-ctx.Done():
+			case _, open = <-events:
+				n.publishIn(n.Inventory.Settle)
+			}
+			if ctx.Err() != nil {
+				return
+			}
 		}
-	}
+		n.Log.Error("cannot watch the node's devices, only poll them", "retryIn", n.Inventory.Poll, "error", cmp.Or(err, errors.New("a socket has failed")))
+	}, n.Inventory.Poll)
 }
 
 // register makes the metrics.

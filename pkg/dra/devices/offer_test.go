@@ -260,9 +260,13 @@ func TestCanceledSurveyDoesNotReportKubeletUnreachable(t *testing.T) {
 func TestNodeIsReadSoonAfterEventsAndRegularly(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.Offer("mlx5-switchdev", "")
-		of, events := r.Options.Devices.Inventory, make(chan struct{})
+		of, events, next := r.Options.Devices.Inventory, make(chan struct{}), make(chan struct{}, 1)
+		streams := []chan struct{}{events, next}
 		of.Settle, of.Poll = time.Second, time.Minute
-		of.Events = func(context.Context) (<-chan struct{}, error) { return events, nil }
+		of.Events = func(context.Context) (<-chan struct{}, error) {
+			defer func() { streams = streams[1:] }()
+			return streams[0], nil
+		}
 		node, start := r.Start().Node, time.Now()
 		go node.Watch(t.Context())
 		var at []time.Duration
@@ -281,10 +285,12 @@ func TestNodeIsReadSoonAfterEventsAndRegularly(t *testing.T) {
 			time.Sleep(pause)
 			events <- struct{}{}
 		}
-		close(events) // 15.6 s after the start
-		time.Sleep(2 * time.Minute)
+		close(events) // 15.6 s after the start; a socket has failed
+		time.Sleep(90 * time.Second)
+		next <- struct{}{}
+		time.Sleep(time.Second)
 		synctest.Wait()
-		difftest.Equal(t, at, []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond})
+		difftest.Equal(t, at, []time.Duration{0, 11 * time.Second, 16600 * time.Millisecond, 76600 * time.Millisecond, 106600 * time.Millisecond})
 	})
 }
 
