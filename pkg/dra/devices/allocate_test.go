@@ -181,4 +181,6 @@ func TestPublishedFactsFillGapsOfInformation(t *testing.T) {
 		at.NodeDevice = nil
 		difftest.Same(t, info+", not published", devices.Shown(&at).RDMA, "")
 	}
+	sf := state.Attachment{NodeDevice: &state.NodeDevice{Published: []byte(`{"attributes":{"devinfo-cni.io/rdmaDevice":{"string":"mlx5_7"}}}`)}}
+	difftest.Same(t, "an SF, which has no PCI address", devices.Shown(&sf), view.Device{RDMA: "mlx5_7"})
 }
