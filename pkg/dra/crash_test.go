@@ -88,7 +88,7 @@ func runVictim() {
 	go agent.Run(ctx)
 	claims := victimClaims(d)
 	for _, claim := range claims {
-		_, err := agent.Prepare(ctx, claim)
+		_, err := agent.Prepare(ctx, claim, 0)
 		dratest.Check(err)
 	}
 	sb := (&dratest.Rig{Dir: d.Dir}).Sandbox("s1", "pod")

@@ -202,9 +202,9 @@ func (k *Kubelet) checkNode(ctx context.Context) {
 
 // PrepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
-	k.agent.Expect(claims)
-	return forEach(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
-		devices, err := k.agent.Prepare(ctx, claim)
+	first := k.agent.Orders(len(claims))
+	return forEach(ctx, claims, func(ctx context.Context, n int, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
+		devices, err := k.agent.Prepare(ctx, claim, first+n)
 		if err != nil {
 			k.agent.Options.Log.Error("cannot prepare a claim", "claim", filepath.Join(claim.Namespace, claim.Name), "claimUID", claim.UID, "error", err)
 		}
@@ -214,7 +214,7 @@ func (k *Kubelet) PrepareResourceClaims(ctx context.Context, claims []*resourcea
 
 // UnprepareResourceClaims implements [kubeletplugin.DRAPlugin].
 func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
-	return forEach(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
+	return forEach(ctx, claims, func(ctx context.Context, _ int, claim kubeletplugin.NamespacedObject) (types.UID, error) {
 		err := k.agent.Unprepare(ctx, string(claim.UID))
 		if err != nil {
 			k.agent.Options.Log.Error("cannot unprepare a claim", "claim", claim.String(), "error", err)
@@ -225,7 +225,7 @@ func (k *Kubelet) UnprepareResourceClaims(ctx context.Context, claims []kubeletp
 
 // forEach calls f for all claims of a call of the kubelet at the same time, and returns the results by UID. The time of
 // f ends before that of the call, so that a claim that waits is answered by itself and does not fail the others.
-func forEach[C, R any](ctx context.Context, claims []C, f func(context.Context, C) (types.UID, R)) map[types.UID]R {
+func forEach[C, R any](ctx context.Context, claims []C, f func(context.Context, int, C) (types.UID, R)) map[types.UID]R {
 	if end, ok := ctx.Deadline(); ok {
 		earlier, cancel := context.WithDeadline(ctx, end.Add(-time.Until(end)/10)) // the kubelet waits 45 s
 		defer cancel()
@@ -233,9 +233,9 @@ func forEach[C, R any](ctx context.Context, claims []C, f func(context.Context, 
 	}
 	results, mu := map[types.UID]R{}, sync.Mutex{}
 	var calls sync.WaitGroup
-	for _, claim := range claims {
+	for n, claim := range claims {
 		calls.Go(func() {
-			uid, result := f(ctx, claim)
+			uid, result := f(ctx, n, claim)
 			mu.Lock()
 			defer mu.Unlock()
 			results[uid] = result

@@ -36,7 +36,7 @@ func (m *model) plugin(a *dra.Agent, fatal func(error)) *dra.Kubelet {
 func (m *model) prepare(ctx context.Context, a *dra.Agent, claim *resourceapi.ResourceClaim) error {
 	library := func(ctx context.Context, _ any) (any, error) {
 		prepared := new(drapb.NodePrepareResourceResponse)
-		devices, err := a.Prepare(ctx, claim)
+		devices, err := a.Prepare(ctx, claim, 0)
 		if err != nil {
 			prepared.Error = err.Error()
 		}

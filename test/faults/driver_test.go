@@ -74,7 +74,7 @@ func driverPrepare() error {
 		c := dratest.DeviceClaim("uid-new", "pci-0000-01-10-6", dratest.Network(`{"type":"sriov"}`))
 		ctx, cancel := context.WithTimeout(context.Background(), kubeletWaits)
 		defer cancel()
-		answer, err := a.Prepare(ctx, c)
+		answer, err := a.Prepare(ctx, c, 0)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func TestDeviceWithResourceNameNeedsNoNetwork(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 		r.Offer("mlx5-switchdev", "")
 		agent := r.Start()
-		devices, err := agent.Prepare(t.Context(), dratest.DeviceClaim("u1", dratest.VF3, ""))
+		devices, err := agent.Prepare(t.Context(), dratest.DeviceClaim("u1", dratest.VF3, ""), 0)
 		difftest.Must(t, err)
 		attributes := devices[0].Metadata.Attributes
 		for name, want := range map[string]string{"k8s.cni.cncf.io/deviceID": "0000:03:00.5", "k8s.cni.cncf.io/resourceName": "example.com/vf", "resource.kubernetes.io/pciBusID": "0000:03:00.5"} {
@@ -68,7 +68,7 @@ func TestRequestMayHaveSeveralDevicesWithoutNetwork(t *testing.T) {
 		claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, second)
 		r.PrepareFails(claim, dratest.VF0+" (0000:03:00.2) is held by claim ns/claim-u0")
 		r.Unprepare("u0")
-		devices, err := agent.Prepare(t.Context(), claim)
+		devices, err := agent.Prepare(t.Context(), claim, 0)
 		difftest.Must(t, err)
 		if len(devices) != 2 || devices[0].DeviceName != dratest.VF3 || devices[1].DeviceName != dratest.VF0 || slices.Equal(devices[0].CDIDeviceIDs, devices[1].CDIDeviceIDs) {
 			t.Errorf("got %+v", devices)
@@ -278,7 +278,7 @@ func TestClaimOfRDMADeviceWithoutInterfaceGetsDeviceNodes(t *testing.T) {
 		r.UseJournal("mlx5-infiniband", dratest.InfinibandRules)
 		r.Options.Devices.Settings = func() (config.Node, error) { return config.Node{}, nil }
 		agent := r.Start()
-		devices, err := agent.Prepare(t.Context(), dratest.DeviceClaim("u1", vf, ""))
+		devices, err := agent.Prepare(t.Context(), dratest.DeviceClaim("u1", vf, ""), 0)
 		difftest.Must(t, err)
 		attributes := devices[0].Metadata.Attributes
 		difftest.Equal(t, attributes["devinfo-cni.io/rdmaDevice"].StringValue, new("mlx5_1"))

@@ -135,7 +135,7 @@ func New(o Options) (*Engine, error) {
 	}
 	t := &table{
 		netns: o.Netns, bootID: o.BootID, queue: workqueue.NewTypedDelayingQueue[string](), stopped: make(chan struct{}), changed: make(chan struct{}),
-		claims: map[string]*claim{}, expected: map[string]int{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
+		claims: map[string]*claim{}, problems: map[string]state.Problem{}, sandboxes: map[string]*sandbox{}, goneNetns: map[string]bool{},
 	}
 	o.Devices.Driver, o.Devices.StateDir, o.Devices.BootID = o.Driver, o.StateDir, o.BootID
 	o.Devices.Metrics, o.Devices.Log, o.Devices.Reached = o.Metrics, o.Log, o.Reached

@@ -19,10 +19,9 @@ import (
 
 // Prepare records a claim and returns its devices. It rejects claims that cannot be attached. It runs no CNI
 // plugin, because the network namespace does not exist yet. If the claim was allocated again with the same UID,
-// Prepare first removes its old record.
-func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
+// Prepare first removes its old record. order is from [Engine.Orders]; 0 = the next.
+func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim, order int) (devices []kubeletplugin.Device, err error) {
 	defer e.metrics.event("Prepare", time.Now(), &err)
-	defer e.table.do(func() { delete(e.table.expected, string(asked.UID)) })
 	if err := e.unprepareReallocated(ctx, asked); err != nil {
 		return nil, err
 	}
@@ -41,7 +40,7 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	e.table.observe(pods, known...)
 	var c *claim
 	if err := e.table.waitFor(ctx, func() (done bool, err error) {
-		c, err = e.addClaim(ctx, asked, pods, networks, refusal)
+		c, err = e.addClaim(ctx, asked, order, pods, networks, refusal)
 		return c != nil, err
 	}); err != nil {
 		return nil, err
@@ -70,14 +69,11 @@ func (e *Engine) Prepare(ctx context.Context, asked *resourceapi.ResourceClaim) 
 	return devices, nil
 }
 
-// Expect announces the claims of one call of the kubelet, which are then prepared at the same time. Their networks are
-// attached in this order, which is that of the pod.
-func (e *Engine) Expect(claims []*resourceapi.ResourceClaim) {
-	e.table.do(func() {
-		for _, c := range claims {
-			e.table.orderOf(string(c.UID))
-		}
-	})
+// Orders returns the first order for the claims of one call of the kubelet, which are prepared at the same time. Their networks
+// are attached in this order, which is that of the pod.
+func (e *Engine) Orders(claims int) (first int) {
+	e.table.do(func() { first, e.table.lastClaim = e.table.lastClaim+1, e.table.lastClaim+claims })
+	return first
 }
 
 // unprepareReallocated unprepares the claim if its record differs from the allocation. Calls of the kubelet may overtake
@@ -108,7 +104,7 @@ func overtaken(c *claim) error {
 
 // addClaim adds a claim to the table. It checks the interface names with the mutex held, because another claim of the pod
 // may be prepared at the same time. It returns nil while the claim's worker retries a DEL that was given up.
-func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, pods []state.Pod, networks []state.Attachment, refusal error) (*claim, error) {
+func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim, order int, pods []state.Pod, networks []state.Attachment, refusal error) (*claim, error) {
 	if ctx.Err() != nil { // the kubelet may already have unprepared the claim
 		return nil, fmt.Errorf("claim %s/%s: %w", asked.Namespace, asked.Name, context.Cause(ctx))
 	}
@@ -125,7 +121,8 @@ func (e *Engine) addClaim(ctx context.Context, asked *resourceapi.ResourceClaim,
 		}
 		left := c
 		c = newClaim(newRecord(asked, e.Options.Driver, pods[0], networks))
-		c.record.Order = e.table.orderOf(c.uid())
+		c.record.Order = cmp.Or(order, e.table.lastClaim+1)
+		e.table.lastClaim = max(e.table.lastClaim, c.record.Order)
 		c.saved = nil
 		var err error
 		may := slices.IndexFunc(pods, func(pod state.Pod) bool { err = e.table.check(c, pod); return err == nil })

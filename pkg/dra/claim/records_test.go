@@ -31,7 +31,7 @@ func TestUnreadableRecordAffectsOnlyItsClaim(t *testing.T) {
 	agent := r.Start()
 	_, problems := agent.Records()
 	difftest.Same(t, "unreadable records", len(problems), 2)
-	_, err := agent.Prepare(t.Context(), r.ClaimOf("a", "u1", "pod1", dratest.Net("x", "net1", "")))
+	_, err := agent.Prepare(t.Context(), r.ClaimOf("a", "u1", "pod1", dratest.Net("x", "net1", "")), 0)
 	difftest.As[*state.SchemaError](t, err)
 	difftest.As[*state.SchemaError](t, agent.Unprepare(t.Context(), "u1"))
 	for _, uid := range []string{"u2", "u3"} {
@@ -71,7 +71,7 @@ func TestFullDiskRejectsNewClaimsButAllowsDetach(t *testing.T) {
 
 		fill := filepath.Join(r.Options.StateDir, "fill")
 		difftest.Is(t, os.WriteFile(fill, make([]byte, 1<<20), 0o600), syscall.ENOSPC)
-		_, err := agent.Prepare(t.Context(), r.ClaimOf("c", "u3", "pod3", dratest.Net("x", "net1", "")))
+		_, err := agent.Prepare(t.Context(), r.ClaimOf("c", "u3", "pod3", dratest.Net("x", "net1", "")), 0)
 		difftest.Is(t, err, syscall.ENOSPC)
 		difftest.Is(t, agent.RunPodSandbox(t.Context(), next), syscall.ENOSPC)
 		difftest.Must(t, agent.StopPodSandbox(t.Context(), old))
@@ -97,7 +97,7 @@ func TestReadOnlyDiskRejectsNewClaimsAndKeepsPendingDELs(t *testing.T) {
 
 		remount(syscall.MS_RDONLY)
 		difftest.Is(t, agent.Ready(), syscall.EROFS)
-		_, err := agent.Prepare(t.Context(), r.ClaimOf("c", "u3", "pod3", dratest.Net("x", "net1", "")))
+		_, err := agent.Prepare(t.Context(), r.ClaimOf("c", "u3", "pod3", dratest.Net("x", "net1", "")), 0)
 		difftest.Is(t, err, syscall.EROFS)
 		difftest.Must(t, agent.StopPodSandbox(t.Context(), sb))
 		r.ExpectFiles("there", 0)
@@ -338,7 +338,7 @@ func TestCanceledPrepareLeavesNothingAfterUnprepare(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			_, err := agent.Prepare(ctx, dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)))
+			_, err := agent.Prepare(ctx, dratest.DeviceClaim("u1", dratest.VF0, dratest.Network(`{"type":"sriov"}`)), 0)
 			ended <- err
 		}()
 		<-looks
@@ -358,7 +358,7 @@ func TestPrepareDuringEndOfUnprepareIsRecordedOrFails(t *testing.T) {
 		ended := make(chan error, 1)
 		meet := sync.OnceFunc(func() {
 			go func() {
-				_, err := r.Agent.Prepare(t.Context(), claim)
+				_, err := r.Agent.Prepare(t.Context(), claim, 0)
 				ended <- err
 			}()
 			time.Sleep(time.Millisecond) // until Prepare has added the claim to the table

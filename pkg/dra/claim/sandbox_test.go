@@ -408,7 +408,7 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 	share := "share-u1x"
 	want := []kubeletplugin.Device{{Requests: []string{"x"}, PoolName: "node1", DeviceName: "cni", ShareID: (*types.UID)(&share),
 		CDIDeviceIDs: []string{dratest.Driver + "/claim=u1_x"}}}
-	got, err := agent.Prepare(t.Context(), claim)
+	got, err := agent.Prepare(t.Context(), claim, 0)
 	difftest.Must(t, err)
 	difftest.Equal(t, got, want)
 	difftest.Must(t, agent.RunPodSandbox(t.Context(), r.Sandbox("s1", "pod")))
@@ -419,7 +419,7 @@ func TestPrepareAgainReturnsNetworkMetadata(t *testing.T) {
 	difftest.Equal(t, r.Metadata, want)
 	claim.Spec.Devices.Requests = nil // an accepted claim stays accepted
 	for range 2 {
-		got, err := agent.Prepare(t.Context(), claim)
+		got, err := agent.Prepare(t.Context(), claim, 0)
 		difftest.Must(t, err)
 		difftest.Equal(t, got, want)
 		agent = r.Start()

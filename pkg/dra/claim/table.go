@@ -30,7 +30,6 @@ type table struct {
 	goneNetns map[string]bool          // by path; see observe
 	lastOrder int                      // order of the newest sandbox
 	lastClaim int                      // order of the newest claim; see [state.Claim]
-	expected  map[string]int           // order of claims that are being prepared, by UID
 	synced    bool                     // the runtime has listed all its sandboxes since it connected
 	away      error                    // why NRI is not connected; nil = it is, or has not been tried
 	changed   chan struct{}            // closed and replaced at each change
@@ -64,15 +63,6 @@ func (t *table) wakePod(pod state.Pod) {
 func (t *table) forget(c *claim) {
 	c.forgotten = true
 	t.wakeNow(c)
-}
-
-// orderOf returns the order of a claim that is being prepared: see [Engine.Expect]. The mutex must be held.
-func (t *table) orderOf(uid string) int {
-	if t.expected[uid] == 0 {
-		t.lastClaim++
-		t.expected[uid] = t.lastClaim
-	}
-	return t.expected[uid]
 }
 
 // notifyWaiters makes all calls of waitFor check their conditions. The mutex must be held.

@@ -55,7 +55,7 @@ func TestPreparePutsDeviceIntoConfiguration(t *testing.T) {
 		device, parameters, _ := strings.Cut(words.Replace(line), " ")
 		dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
 			r.Offer("mlx5-switchdev", "")
-			if _, err := r.Start().Prepare(t.Context(), dratest.DeviceClaim("u1", device, parameters)); err != nil {
+			if _, err := r.Start().Prepare(t.Context(), dratest.DeviceClaim("u1", device, parameters), 0); err != nil {
 				refusal := difftest.As[*cniconfig.Refusal](t, err)
 				got = []string{refusal.Rule, refusal.Remedy}
 				r.ExpectNothing()
@@ -78,7 +78,7 @@ func TestEachDeviceOfRequestIsAttached(t *testing.T) {
 		claim.Spec.Devices.Requests[0].Exactly.AllocationMode = "All"
 		r.PrepareFails(claim, `ifName "net1"`, `"net{index}"`)
 		dratest.SetIfName(claim, "net{index}")
-		devices, err := r.Agent.Prepare(t.Context(), claim)
+		devices, err := r.Agent.Prepare(t.Context(), claim, 0)
 		difftest.Must(t, err)
 		sb := r.RunSandbox("s1", "pod")
 		difftest.Equal(t, slices.Sorted(slices.Values(r.CallNames())), []string{"ADD s1 net0", "ADD s1 net1"})
@@ -107,7 +107,7 @@ func TestPrepareReadsNodeOnlyIfNecessary(t *testing.T) {
 			t.Helper()
 			asked := dratest.DeviceClaim(claim, device, parameters)
 			dratest.SetIfName(asked, "if-"+claim)
-			_, err := agent.Prepare(t.Context(), asked)
+			_, err := agent.Prepare(t.Context(), asked, 0)
 			if why == "" && err != nil || why != "" && (err == nil || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: got %v, want %q", device, err, why)
 			}

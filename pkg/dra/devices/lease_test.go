@@ -290,7 +290,7 @@ func agreeWhileHeld(r *dratest.Rig, what string, claim *resourceapi.ResourceClai
 	offer, err := state.ReadOffer(r.Options.StateDir)
 	difftest.Must(r.T, err)
 	why := offer.Devices[slices.IndexFunc(offer.Devices, func(d state.Offered) bool { return d.Name == device })].Why
-	_, again := r.Agent.Prepare(r.T.Context(), claim)
+	_, again := r.Agent.Prepare(r.T.Context(), claim, 0)
 	r.Unprepare("u1")
 	if is != free || (again == nil) != free || !free && !(strings.Contains(why, "ns/other") && strings.Contains(start.Error(), device)) {
 		r.T.Errorf("%s: offered %v (%s); Prepare: %v; start: %v", what, is, why, again, start)

@@ -80,7 +80,7 @@ func WaitIdle() {
 func (r *Rig) Prepare(claims ...*resourceapi.ResourceClaim) {
 	r.T.Helper()
 	for _, claim := range claims {
-		_, err := r.Agent.Prepare(r.T.Context(), claim)
+		_, err := r.Agent.Prepare(r.T.Context(), claim, 0)
 		difftest.Must(r.T, err)
 	}
 }
@@ -88,7 +88,7 @@ func (r *Rig) Prepare(claims ...*resourceapi.ResourceClaim) {
 // PrepareFails checks that Prepare fails with an error that contains all parts.
 func (r *Rig) PrepareFails(claim *resourceapi.ResourceClaim, parts ...string) {
 	r.T.Helper()
-	_, err := r.Agent.Prepare(r.T.Context(), claim)
+	_, err := r.Agent.Prepare(r.T.Context(), claim, 0)
 	difftest.Says(r.T, err, parts...)
 }
 
