@@ -105,7 +105,7 @@ func (t *tool) capturedHost() (*host, error) {
 		return nil, clierr.For(fmt.Errorf("--capture: %w", err), again)
 	}
 	links, err := linkhost.New(file)
-	was, stateErr := capture.Captured{Host: file}.State()
+	was, stateErr := capture.StateOf(file)
 	if err = cmp.Or(err, stateErr); err != nil {
 		return nil, clierr.For(fmt.Errorf("--capture: %s: %w", t.captureFile, err), again)
 	}

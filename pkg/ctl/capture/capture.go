@@ -150,10 +150,10 @@ func Secrets(sysfs string) []string {
 	return secrets
 }
 
-// State returns the capture's own state. A capture without one has the default settings.
-func (c Captured) State() (State, error) {
+// StateOf returns a capture's own state. A capture without one has the default settings.
+func StateOf(h *capturefile.Host) (State, error) {
 	s := State{Settings: config.DefaultNode()}
-	if data := c.Host.File(itself); data != nil {
+	if data := h.File(itself); data != nil {
 		if err := json.Unmarshal(data, &s); err != nil {
 			return s, fmt.Errorf("%s: %w", itself, err)
 		}
@@ -162,8 +162,8 @@ func (c Captured) State() (State, error) {
 }
 
 // Described splits the first line of a capture: "node1: a NIC, Linux 6.12".
-func (c Captured) Described() (name, note, release string) {
-	first, _, _ := strings.Cut(c.Host.Comment, "\n")
+func Described(h *capturefile.Host) (name, note, release string) {
+	first, _, _ := strings.Cut(h.Comment, "\n")
 	name, note, _ = strings.Cut(first, ": ")
 	note, release, _ = strings.Cut(note, ", Linux ")
 	return name, note, release

@@ -9,26 +9,9 @@ import (
 	"maps"
 	"slices"
 
-	"devinfo-cni.io/pkg/host/capturefile"
 	"devinfo-cni.io/pkg/host/link"
 	"devinfo-cni.io/pkg/host/listing"
 )
-
-// Captured returns data of a host from an earlier capture of it.
-type Captured struct{ Host *capturefile.Host }
-
-func (c Captured) Parts([]string) (map[string][]byte, []string, error) {
-	parts := map[string][]byte{}
-	for _, name := range []string{
-		"ip-link.json", "pod-ip-link.json", "netns.json", "devlink-port.json", "devlink-eswitch.json",
-		"vdpa-config.json", "uplinks.json", "advertised.json", "uses.json",
-	} {
-		if data := c.Host.File("netlink/" + name); data != nil {
-			parts[name] = data
-		}
-	}
-	return parts, nil, nil
-}
 
 // KernelParts reads the files below netlink/ from the kernel of this machine. netns.json lacks namespaces that no
 // longer exist, and has null for a namespace that the caller may not enter.

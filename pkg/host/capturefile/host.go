@@ -123,6 +123,17 @@ func brokenMarker(data []byte, line int) error {
 // nil. The caller must not modify it.
 func (h *Host) File(name string) []byte { return h.files[name] }
 
+// Netlink returns the content of the files below netlink/ by name, such as "ip-link.json". The caller must not modify it.
+func (h *Host) Netlink() map[string][]byte {
+	parts := map[string][]byte{}
+	for name, data := range h.files {
+		if part, is := strings.CutPrefix(name, "netlink/"); is {
+			parts[part] = data
+		}
+	}
+	return parts
+}
+
 func (h *Host) add(entry string, data []byte) error {
 	name, leaf, err := parseEntry(entry, data)
 	if err != nil {
