@@ -11,7 +11,7 @@
 //   - table: all claims and sandboxes, and the only mutex (table.go, sandbox.go), and who has a claim or a device (owner.go)
 //   - kubelet.go, runtime.go and reserve.go: the events, which wait for their outcome
 //   - worker: observes the node, calls [plan.Next], and runs the step that it returns
-//   - steps: ADD, DEL, restore, and giving up (add.go, del.go, giveup.go), and the claims on disk (records.go); package network
+//   - steps: ADD, DEL, restore, and giving up (add.go, del.go), and the claims on disk (records.go); package network
 //     runs the plugins of one network
 //   - gate: the CDI specs that the containers of a claim need to start
 //   - reports and notices: claim status for the API server, and Events for authors of pods
