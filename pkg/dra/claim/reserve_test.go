@@ -102,6 +102,21 @@ func TestListedSandboxThatHasEndedIsNotTheNewest(t *testing.T) {
 	})
 }
 
+// containerd reports the end of a sandbox before it removes the namespace, and lists the sandbox until it is removed.
+func TestSandboxThatHasEndedStaysSoWhenRuntimeConnectsAgain(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		startSynchronized(r)
+		sb := r.AttachPod(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		r.Plugins.SetHook(dratest.Fail("DEL", ""))
+		difftest.Must(t, r.Agent.StopPodSandbox(t.Context(), sb))
+		r.ListSandboxes(sb)
+		r.Plugins.SetHook(nil)
+		time.Sleep(5 * time.Minute)
+		difftest.Equal(t, r.Record("u1").Attachments[0].Sandbox, "")
+		r.EndAndUnprepare(sb, "u1")
+	})
+}
+
 // A pod that cannot have a shared claim keeps it from nobody.
 func TestClaimIsPreparedForThePodThatCanHaveIt(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
