@@ -74,15 +74,15 @@ func Read(host hostdev.Host, offers []state.Offered, attachments []node.Attachme
 			r.top.Devices = append(r.top.Devices, &Node{Kind: hostdev.RDMA, Name: d.Name, Interfaces: deleteEmpty([]string{d.Netdev})})
 		}
 	}
-	idle := func(n *Node) bool { // an auxiliary device without an interface, RDMA device, representor or device below it
-		return n.Kind == hostdev.Auxiliary && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Below) == 0
+	r.offer(offers)
+	r.hold(attachments)
+	idle := func(n *Node) bool { // an auxiliary device without an interface, RDMA device, representor, holder or device below it
+		return n.Kind == hostdev.Auxiliary && len(n.RDMA)+len(n.Interfaces)+len(n.Represents)+len(n.Attachments)+len(n.Below) == 0
 	}
 	r.top.Devices = slices.DeleteFunc(r.top.Devices, idle)
 	for _, n := range r.at {
 		n.Below = slices.DeleteFunc(n.Below, idle)
 	}
-	r.offer(offers)
-	r.hold(attachments)
 	return r.top, nil
 }
 

@@ -3,10 +3,13 @@ package topology_test
 import (
 	"errors"
 	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"devinfo-cni.io/pkg/core/journal"
+	"devinfo-cni.io/pkg/ctl/node"
 	"devinfo-cni.io/pkg/ctl/topology"
 	"devinfo-cni.io/pkg/host/capturefile/capturetest"
 	"devinfo-cni.io/pkg/host/hostdev"
@@ -43,4 +46,18 @@ func TestTreeDoesNotOmitWhatItCannotRead(t *testing.T) {
 			t.Errorf("%s fails, and the tree is\n%s", *failed, top.Tree())
 		}
 	})
+}
+
+// A network may name any auxiliary device, also one whose interface is in the pod.
+func TestHeldDeviceIsInTreeWithoutInterface(t *testing.T) {
+	const name = "mlx5_core.eth.0"
+	holder := node.Identity{Network: "blue", ContainerID: "c0ffee", Interface: "net1"}
+	for _, attachments := range [][]node.Attachment{nil, {{Identity: holder, Type: "auxiliary", Device: name, Lease: journal.Exclusive}}} {
+		top, err := topology.Read(hostdev.Host{Sys: sysfs.New(capturetest.Load(t, "mlx5-switchdev").Sys())}, nil, attachments)
+		difftest.Must(t, err)
+		shown := strings.Contains(top.Tree(), name+"  auxiliary device\n│  └─ held by blue/c0ffee/net1\n")
+		if shown != (attachments != nil) || strings.Contains(top.Tree(), name) != shown {
+			t.Errorf("%v: %s", attachments, top.Tree())
+		}
+	}
 }
