@@ -91,32 +91,20 @@ func Parse(data []byte) (*Host, error) {
 		files:   make(map[string][]byte),
 	}
 	line := 1
-	if err := brokenMarker(ar.Comment, line); err != nil {
-		return nil, err
+	for text := range bytes.Lines(data) {
+		if bytes.HasPrefix(text, []byte("-- ")) && len(txtar.Parse(text).Files) == 0 { // txtar takes it for content
+			return nil, fmt.Errorf("line %d: starts like an entry, but does not end in \" --\"", line)
+		}
+		line++
 	}
-	line += bytes.Count(ar.Comment, []byte("\n"))
+	line = 1 + bytes.Count(ar.Comment, []byte("\n"))
 	for _, f := range ar.Files {
 		if err := h.add(f.Name, f.Data); err != nil {
 			return nil, fmt.Errorf("line %d: entry %q: %w", line, f.Name, err)
 		}
-		if err := brokenMarker(f.Data, line+1); err != nil {
-			return nil, err
-		}
 		line += 1 + bytes.Count(f.Data, []byte("\n"))
 	}
 	return h, nil
-}
-
-// brokenMarker returns an error if a line of data begins like an entry. Txtar treats such a line as content, so the
-// file of the entry would be missing. line is the number of the first line.
-func brokenMarker(data []byte, line int) error {
-	for text := range bytes.Lines(data) {
-		if bytes.HasPrefix(text, []byte("-- ")) {
-			return fmt.Errorf("line %d: starts like an entry, but does not end in \" --\"", line)
-		}
-		line++
-	}
-	return nil
 }
 
 // File returns the content of a file outside sys/ and root/, such as "netlink/ip-link.json" or "node/node.json", or
