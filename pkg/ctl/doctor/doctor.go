@@ -72,7 +72,7 @@ type probe struct {
 }
 
 var probes = []probe{
-	{"attachments", "the journal, the claims, the files, the namespaces and the devices agree", attachments, false, func(e *Evidence) bool { return len(e.Attachments) > 0 }},
+	{"attachments", "the journal, the claims, the files, the namespaces and the devices agree", attachments, false, func(e *Evidence) bool { return len(e.Attachments) > 0 && e.Unseen == 0 }},
 	{"leases", "cni-dra-driver has a record of each claim with a lease", leases, false, func(e *Evidence) bool { return e.Unseen == 0 }},
 	{"holders", "no VF has two holders: exclusive leases, device plugins, sriov-cni", holders, false, (*Evidence).knowsPods},
 	{"allocations", "the node has each device that the kubelet has given to a pod", allocations, true, (*Evidence).knowsPods},
@@ -111,7 +111,8 @@ func Diagnose(e *Evidence) (all []Finding) {
 			continue
 		}
 		p.look(e, &list)
-		if len(list) == 0 && p.fact != "" && (p.sees == nil || p.sees(e)) {
+		unread := slices.ContainsFunc(e.Live.Notes, func(n Note) bool { return n.Check == p.name })
+		if len(list) == 0 && p.fact != "" && !unread && (p.sees == nil || p.sees(e)) {
 			list = findings{{Level: finding.OK, Text: p.fact}}
 		}
 		for _, f := range list {

@@ -68,7 +68,9 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 		writable func() error
 	}{{s.StateDir, func() error { return journal.Open(s.StateDir, "").Writable() }}, {s.DeviceInfoDir, store.Open(s.DeviceInfoDir).Writable}, {s.CDIDir, store.Open(s.CDIDir).Writable}} {
 		switch err := d.writable(); {
-		case err == nil || d.path == "" || errors.Is(err, fs.ErrPermission) || errors.Is(err, store.ErrNFS): // not as root, or reported below
+		case err == nil || d.path == "" || errors.Is(err, store.ErrNFS): // reported below
+		case errors.Is(err, fs.ErrPermission):
+			l.note("directories", "run as root", "whether ADD can write to "+d.path+": "+strings.TrimPrefix(err.Error(), d.path+": "))
 		case errors.Is(err, unix.EROFS):
 			l.ReadOnly = append(l.ReadOnly, d.path)
 		default:
@@ -91,13 +93,13 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 func (l *Live) GatherDevices(ctx context.Context, p Paths, gone func(netns string) (bool, error)) {
 	var err error
 	if l.Locks, err = journal.ReadSRIOVLocks(os.DirFS(p.SRIOVLocks), gone); err != nil {
-		l.note("run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
+		l.note("holders", "run as root", "sriov-cni's locks in "+p.SRIOVLocks+": "+errorText(err))
 	}
 	if l.VFs, err = settings.VFs(); err != nil {
-		l.note("", fmt.Sprintf("settings of VFs: %v", err))
+		l.note("leftovers", "", fmt.Sprintf("settings of VFs: %v", err))
 	}
 	if l.Conditions, err = settings.Conditions("/proc"); err != nil {
-		l.note("", fmt.Sprintf("settings of interfaces: %v", err))
+		l.note("usable", "", fmt.Sprintf("settings of interfaces: %v", err))
 	}
 	l.Blind = !link.SeesProcesses() || err != nil
 	l.devices(ctx, p)
@@ -174,7 +176,7 @@ func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 	texts = map[string][]byte{}
 	entries, err := os.ReadDir(dir)
 	if err != nil && l.NoConf == "" {
-		l.note("run as root, and check the type of the file", "network configurations in "+dir+": "+errorText(err))
+		l.note("networks", "run as root, and check the type of the file", "network configurations in "+dir+": "+errorText(err))
 	}
 	for _, e := range entries {
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name())) {
@@ -183,7 +185,7 @@ func (l *Live) networks(dir string) (texts map[string][]byte, types []string) {
 		path := filepath.Join(dir, e.Name())
 		text, err := store.ReadFile(path, config.MaxFile)
 		if err != nil {
-			l.note("run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
+			l.note("networks", "run as root, and check the type of the file", "network configuration "+path+": "+strings.TrimPrefix(errorText(err), path+": "))
 			continue
 		}
 		var used []string
@@ -216,18 +218,18 @@ func (l *Live) validate(texts map[string][]byte) {
 // GPUs, because a capture of /sys does not contain them. The driver also keeps off what other DRA drivers have given away.
 func (l *Live) devices(ctx context.Context, p Paths) {
 	if _, err := os.Stat(p.PodResources); err != nil {
-		l.note(NamePodResources, "devices of pods: "+p.PodResources+": "+errorText(err))
+		l.note("allocations", NamePodResources, "devices of pods: "+p.PodResources+": "+errorText(err))
 		return
 	}
 	answer, err := podresources.Ask(ctx, p.PodResources)
 	if err != nil {
-		l.note("check that the kubelet runs: systemctl status kubelet", fmt.Sprintf("devices of pods: %v", err))
+		l.note("allocations", "check that the kubelet runs: systemctl status kubelet", fmt.Sprintf("devices of pods: %v", err))
 		return
 	}
 	sys := sysfs.New(os.DirFS(p.Settings.Sysfs))
 	devices, _, err := hostdev.Read(hostdev.Host{Sys: sys})
 	if err != nil {
-		l.note("", fmt.Sprintf("devices of pods: %v", err))
+		l.note("allocations", "", fmt.Sprintf("devices of pods: %v", err))
 	}
 	network := map[string]bool{}
 	for _, d := range devices {
@@ -290,6 +292,7 @@ type Network struct {
 type Note struct {
 	Text   string `json:"text"`
 	Remedy string `json:"remedy,omitempty"`
+	Check  string `json:"check,omitempty"` // the check that needs them
 }
 
-func (l *Live) note(remedy, text string) { l.Notes = append(l.Notes, Note{text, remedy}) }
+func (l *Live) note(check, remedy, text string) { l.Notes = append(l.Notes, Note{text, remedy, check}) }

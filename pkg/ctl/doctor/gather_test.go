@@ -128,12 +128,12 @@ func TestGatherTakesNoSecretsFromConfigurations(t *testing.T) {
 // Opening a named pipe blocks until a writer opens it.
 func TestGatherNotesWhatItCannotRead(t *testing.T) {
 	for want, spoil := range map[string]func(p doctor.Paths){
-		"a.conf: not a regular file (mode prw-------) run as root": func(p doctor.Paths) {
+		"a.conf: not a regular file (mode prw-------) run as root, and check the type of the file networks}": func(p doctor.Paths) {
 			difftest.Must(t, os.MkdirAll(p.ConfDir, 0o755), unix.Mkfifo(filepath.Join(p.ConfDir, "a.conf"), 0o600))
 		},
-		"net.d: not a directory run as root": func(p doctor.Paths) { difftest.Write(t, p.ConfDir, "", 0o600) },
-		"pci: not a directory run as root":   func(p doctor.Paths) { difftest.Write(t, p.SRIOVLocks, "", 0o600) },
-		"refused\" check that the kubelet":   func(p doctor.Paths) { difftest.Write(t, p.PodResources, "", 0o600) },
+		"net.d: not a directory run as root, and check the type of the file networks}": func(p doctor.Paths) { difftest.Write(t, p.ConfDir, "", 0o600) },
+		"pci: not a directory run as root holders}":                                    func(p doctor.Paths) { difftest.Write(t, p.SRIOVLocks, "", 0o600) },
+		"refused\" check that the kubelet runs: systemctl status kubelet allocations}": func(p doctor.Paths) { difftest.Write(t, p.PodResources, "", 0o600) },
 	} {
 		p, _ := paths(t)
 		spoil(p)
@@ -165,6 +165,18 @@ func TestGatherFindsDirectoriesInWhichADDCannotWrite(t *testing.T) {
 			p.Settings.StateDir: "symbolic link to nothing", p.Settings.DeviceInfoDir: full + ": not writable: no space left on device", p.Settings.CDIDir: "not a directory",
 		})
 	})
+}
+
+// Only root may try to write in the directories of the plugin.
+func TestGatherNotesDirectoryThatItMayNotTry(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may write everywhere")
+	}
+	p, dir := paths(t)
+	p.Settings.DeviceInfoDir = filepath.Join(dir, "infos")
+	difftest.Must(t, os.Mkdir(p.Settings.DeviceInfoDir, 0o500))
+	l := doctor.Gather(t.Context(), p, nil)
+	difftest.Contains(t, fmt.Sprint(l.Notes), "whether ADD can write to "+p.Settings.DeviceInfoDir+": ", "run as root directories}")
 }
 
 func TestGatherFindsJournalThatOthersCanChange(t *testing.T) {
