@@ -85,6 +85,9 @@ func Gather(ctx context.Context, p Paths, gone func(netns string) (bool, error))
 	l.ask(ctx, append(types, validate.Plugin))
 	l.validate(networks)
 	l.NRI = exists(p.NRISocket)
+	if _, err := os.Stat(p.NRISocket); err != nil && l.NRI {
+		l.note("runtime", "run as root", "the NRI socket "+p.NRISocket+": "+errorText(err))
+	}
 	l.GatherDevices(ctx, p, gone)
 	return l
 }

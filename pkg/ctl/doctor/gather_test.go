@@ -102,6 +102,7 @@ func TestWhatCannotBeLookedAtIsNotMissing(t *testing.T) {
 	p.NRISocket, p.ConfDir = filepath.Join(dir, "loop/nri.sock"), filepath.Join(dir, "loop/net.d")
 	l := doctor.Gather(t.Context(), p, nil)
 	difftest.Same(t, "NRI", l.NRI, true)
+	difftest.Contains(t, fmt.Sprint(l.Notes), "the NRI socket "+p.NRISocket+": too many levels of symbolic links run as root runtime}")
 	difftest.Same(t, "no configurations", l.NoConf, "")
 }
 
