@@ -117,6 +117,23 @@ func TestSandboxThatHasEndedStaysSoWhenRuntimeConnectsAgain(t *testing.T) {
 	})
 }
 
+// NRI before 0.12.4 goes on with a sandbox if the connection breaks before the driver's error arrives. All its containers may
+// wait for the gate, so that none comes to CreateContainer.
+func TestFailedSandboxThatTheRuntimeKeepsIsAttached(t *testing.T) {
+	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {
+		startSynchronized(r)
+		r.Prepare(r.ClaimOf("a", "u1", "pod", dratest.Net("x", "net1", "")))
+		r.Plugins.SetHook(dratest.Fail("ADD", ""))
+		sb := r.Sandbox("s1", "pod")
+		difftest.Says(t, r.RunPod(sb), dratest.ErrNoMaster.Error())
+		r.Plugins.SetHook(nil)
+		r.ListSandboxes(sb)
+		time.Sleep(5 * time.Minute)
+		difftest.Equal(t, r.Record("u1").Attachments[0].Sandbox, "s1")
+		r.EndAndUnprepare(sb, "u1")
+	})
+}
+
 // A pod that cannot have a shared claim keeps it from nobody.
 func TestClaimIsPreparedForThePodThatCanHaveIt(t *testing.T) {
 	dratest.InBubble(t, func(t *testing.T, r *dratest.Rig) {

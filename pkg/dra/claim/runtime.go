@@ -252,7 +252,8 @@ func (e *Engine) Synchronize(_ context.Context, pods []*api.PodSandbox, _ []*api
 		runs := func(pod *api.PodSandbox) int { return int(min(pod.GetPid(), 1)) } // CRI-O may not tell the process of either
 		former := func(a, b *api.PodSandbox) int { return cmp.Compare(runs(a), runs(b)) }
 		for _, pod := range slices.SortedStableFunc(slices.Values(pods), former) { // one that has ended is not the newest of its pod
-			if e.table.sandboxes[pod.GetId()] == nil {
+			old := e.table.sandboxes[pod.GetId()]
+			if old == nil || old.ended && old.err != nil { // the runtime has kept one that failed, because it has not got the error
 				sb := sandboxOf(pod)
 				if sb.Netns == "" { // containerd before 2.3 omits that of an ended one
 					sb.Netns = e.table.recordedNetns(sb.ID)
